@@ -1,0 +1,36 @@
+# make demo   train the number names on this machine and score them: no data, no GPU needed
+# make test   every check: in sync, clean, notebooks run, tests pass
+# make check  the fast checks only, without running the notebooks
+# make readme README.md from nbs/index.ipynb
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check readme clean
+
+demo: .venv/installed
+	$(BIN)/transformer_demo
+
+test: .venv/installed-dev
+	$(BIN)/python tools/check.py
+
+check: .venv/installed-dev
+	$(BIN)/python tools/check.py --fast
+
+readme: .venv/installed-dev
+	$(BIN)/python tools/readme.py
+
+# One environment: `demo` fills it with what the package needs, `test` adds the developer's tools to the same one.
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: settings.ini setup.py | $(BIN)/python
+	$(BIN)/python -m pip install -e .
+	touch $@
+
+.venv/installed-dev: settings.ini setup.py | $(BIN)/python
+	$(BIN)/python -m pip install -e '.[dev]'
+	touch .venv/installed $@
+
+clean:
+	rm -rf .venv _proc _docs build dist *.egg-info .pytest_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,154 @@
+"tools/check.py must find the faults that are planted here in a small project."
+import json, shutil, subprocess, sys
+from pathlib import Path
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+def sh(*cmd, cwd=None): return subprocess.run(list(map(str, cmd)), cwd=cwd, capture_output=True, text=True)
+
+def check(root, *args):
+    "Exit status and output of check.py on the project in `root`."
+    result = sh(sys.executable, ROOT/'tools'/'check.py', '--root', root, *args)
+    return result.returncode, result.stdout + result.stderr
+
+def export(root): assert not sh(Path(sys.executable).parent/'nbdev_export', cwd=root).returncode
+
+def save(path, *sources, ids=()):
+    "Write a clean notebook of code cells; those that begin with `# ` are markdown."
+    cells = []
+    for i, source in enumerate(sources):
+        cell = dict(cell_type='markdown' if source.startswith('# ') else 'code', id=dict(enumerate(ids)).get(i, f'step-{i}'), metadata={},
+                    source=source.splitlines(keepends=True))
+        if cell['cell_type'] == 'code': cell |= dict(execution_count=None, outputs=[])
+        cells.append(cell)
+    write(path, dict(cells=cells, metadata={}, nbformat=4, nbformat_minor=5))
+
+def write(path, nb): path.write_text(json.dumps(nb, indent=1, sort_keys=True, ensure_ascii=False) + '\n', encoding='utf-8')
+
+def edit(path, cell, **changes):
+    "Change one cell of a notebook."
+    nb = json.loads(path.read_text(encoding='utf-8'))
+    nb['cells'][cell] |= changes
+    write(path, nb)
+
+def image(n_bytes): return [dict(output_type='display_data', metadata={}, data={'image/png': 'A' * (n_bytes * 4 // 3)})]
+
+CORE = '# Core', '#| default_exp core', '#| exports\ndef double(x): return 2 * x', 'assert double(2) == 4'
+ATTENTION = ('# Attention', '#| default_exp attention', '#| export\nfrom annotated_transformer.core import *',
+             '#| exports\ndef four(x): return double(double(x))', 'assert four(1) == 4')
+INDEX = '# A small project\n\nSee [attention](32_attention.ipynb).', '#| hide\nfrom annotated_transformer.core import *', '1 + 1'
+SIDEBAR = 'website:\n  sidebar:\n    contents:\n' + ''.join(f'      - {n}.ipynb\n' for n in ('index', '00_core', '32_attention'))
+
+@pytest.fixture(scope='module')
+def healthy(tmp_path_factory):
+    root = tmp_path_factory.mktemp('healthy')
+    for f in 'settings.ini', '.codespellrc': shutil.copy(ROOT/f, root)
+    (root/'nbs').mkdir()
+    (root/'_quarto.yml').write_text(SIDEBAR)
+    (root/'nbs'/'_quarto.yml').symlink_to('../_quarto.yml')
+    save(root/'nbs'/'00_core.ipynb', *CORE)
+    save(root/'nbs'/'32_attention.ipynb', *ATTENTION)
+    save(root/'nbs'/'index.ipynb', *INDEX)
+    export(root)
+    assert not sh(sys.executable, ROOT/'tools'/'readme.py', '--root', root).returncode
+    sh('git', 'init', '-q', cwd=root)
+    return root
+
+@pytest.fixture
+def project(healthy, tmp_path): return Path(shutil.copytree(healthy, tmp_path/'project', symlinks=True))
+
+def test_healthy(healthy):
+    "No fault, no FAIL: every check but pytest, which would run this file."
+    status, out = check(healthy, '--fast')
+    assert not status and out.splitlines()[-1] == '9 passed, 0 failed', out
+    status, out = check(healthy, '00_core', '32_attention', 'index')
+    assert not status and out.splitlines()[-1] == '3 passed, 0 failed', out
+
+def unclean(root): edit(root/'nbs'/'00_core.ipynb', 3, execution_count=7)
+
+def by_hand(root):
+    with open(root/'annotated_transformer'/'attention.py', 'a') as f: f.write('x = 1\n')
+
+def no_notebook(root): (root/'annotated_transformer'/'extra.py').write_text('x = 1\n')
+def never_exported(root): (root/'annotated_transformer'/'attention.py').unlink()
+def ignored(root): (root/'.gitignore').write_text('attention.py\n'); never_exported(root)
+def old_index(root): (root/'annotated_transformer'/'_modidx.py').write_text('d = {}\n')
+def forward(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['from annotated_transformer.attention import four'])
+def plain_import(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['import annotated_transformer.core'])
+
+def mixed(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['import math\n', 'assert math.pi > 3'])
+def needs_hidden(root): edit(root/'nbs'/'32_attention.ipynb', 3, source=['#| exports\n', 'four = unexported'])
+
+def broken_module(root):
+    edit(root/'nbs'/'32_attention.ipynb', 2, source=['from annotated_transformer.core import *'])  # no longer exported
+    edit(root/'nbs'/'32_attention.ipynb', 3, source=['#| exports\n', 'four = double(2)'])
+    export(root)
+
+def assertion(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['assert four(1) == 5'])
+
+def long_cell(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['x = 1\n'] * 41)
+def hex_id(root): edit(root/'nbs'/'00_core.ipynb', 2, id='3f2a91c0')
+def saved_error(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='error', ename='KeyError', evalue='', traceback=[])])
+def big_image(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=image(60_000))
+def no_caption(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| label: fig-x\n', 'x = 1'])
+
+def no_link(root):
+    (root/'nbs'/'_quarto.yml').unlink()
+    shutil.copy(root/'_quarto.yml', root/'nbs')
+
+def unlisted(root): save(root/'nbs'/'33_feed_forward.ipynb', '# Feed-forward')
+def gone(root): (root/'nbs'/'32_attention.ipynb').unlink()
+def old_readme(root): edit(root/'nbs'/'index.ipynb', 0, source=['# Another title'])
+def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core recieves'])
+
+@pytest.mark.parametrize('plant, name, said', [
+    (unclean, 'clean', 'nbs/00_core.ipynb is not clean'),
+    (by_hand, 'sync', 'annotated_transformer/attention.py is not what the notebooks say'),
+    (no_notebook, 'sync', 'annotated_transformer/extra.py is not'),
+    (never_exported, 'sync', 'annotated_transformer/attention.py is not'),
+    (ignored, 'sync', 'annotated_transformer/attention.py is not'),
+    (old_index, 'sync', 'annotated_transformer/_modidx.py is not'),
+    (forward, 'imports', '00_core.ipynb, cell step-3: imports annotated_transformer.attention, which no earlier notebook'),
+    (plain_import, 'imports', '32_attention.ipynb, cell step-4: imports annotated_transformer.core: write `from'),
+    (mixed, 'imports', '32_attention.ipynb, cell step-4: imports and other code'),
+    (needs_hidden, 'pages', "name 'unexported' is not defined"),
+    (broken_module, 'modules', '`import annotated_transformer.attention` fails'),
+    (assertion, '32_attention', 'AssertionError'),
+    (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
+    (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
+    (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
+    (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 60,000 bytes'),
+    (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs both'),
+    (no_link, 'site', 'nbs/_quarto.yml is no link'),
+    (unlisted, 'site', '33_feed_forward.ipynb is missing from the sidebar'),
+    (gone, 'site', 'the sidebar lists 32_attention.ipynb, which is not in nbs/'),
+    (old_readme, 'readme', 'out of date: README.md'),
+    (misspelt, 'spelling', 'recieves'),
+])
+def test_fault(project, plant, name, said):
+    plant(project)
+    status, out = check(project, name)
+    assert status == 1 and out.splitlines()[-1] == '0 passed, 1 failed', out
+    assert f'FAIL {name}: ' in out and said in out, out
+
+def test_slow_cell(project, monkeypatch):
+    "A cell without a flag that takes too long is named; here the limit is a tenth of a second."
+    monkeypatch.syspath_prepend(ROOT/'tools')
+    import check as tool
+    monkeypatch.setattr(tool, 'TIMED_TEST', tool.TIMED_TEST.replace('seconds > 10', 'seconds > .1'))
+    edit(project/'nbs'/'32_attention.ipynb', 4, source=['sum(range(20_000_000))'])
+    faults = tool.notebook(project/'nbs'/'32_attention.ipynb', project)
+    assert len(faults) == 1 and faults[0].startswith('cell step-4 takes '), faults
+    edit(project/'nbs'/'32_attention.ipynb', 4, source=['#| slow\n', 'sum(range(20_000_000))'])
+    assert not tool.notebook(project/'nbs'/'32_attention.ipynb', project)
+
+def test_readme(project):
+    "Hidden cells go, links start in the root, images become files with their captions."
+    edit(project/'nbs'/'index.ipynb', 2, source=['#| label: fig-a\n', '#| fig-cap: What it shows.\n', '#| echo: false\n', 'draw()'], outputs=image(30))
+    readme = sh(sys.executable, ROOT/'tools'/'readme.py', '--root', project)
+    assert not readme.returncode, readme.stderr
+    text = (project/'README.md').read_text()
+    assert '[attention](nbs/32_attention.ipynb)' in text and 'import' not in text and 'draw()' not in text and '#|' not in text
+    path = text.split('![What it shows.](')[1].split(')')[0]
+    assert (project/path).read_bytes() == bytes(30)

@@ -1,0 +1,214 @@
+"""Run the project's checks and end with one line `N passed, N failed`.
+
+    python tools/check.py                     every check
+    python tools/check.py --fast              all but running the notebooks and the tests
+    python tools/check.py clean 32_attention  only the checks named; a notebook's name runs that notebook
+"""
+import argparse, ast, base64, json, os, re, shutil, subprocess, sys, tempfile, time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
+WORKERS, MAX_LINES, MAX_SECONDS, MAX_IMAGE = 2, 40, 10, 50_000
+
+def run(*cmd, cwd):
+    "Run `cmd` as a user would (nbdev does nothing at all where IN_TEST is set), one thread per process."
+    env = {**os.environ, 'OMP_NUM_THREADS': '1'}
+    env.pop('IN_TEST', None)
+    return subprocess.run(list(map(str, cmd)), cwd=cwd, env=env, capture_output=True, text=True, errors='replace')
+
+def tail(result, n=12): return '\n'.join((result.stdout + result.stderr).strip().splitlines()[-n:])
+
+def notebooks(root): return sorted((root/'nbs').glob('*.ipynb'))
+
+def cells(path, kind='code'):
+    "(id, source, outputs) of the cells of one kind."
+    for i, c in enumerate(json.loads(path.read_text(encoding='utf-8'))['cells']):
+        if c['cell_type'] == kind: yield c.get('id', f'number {i}'), ''.join(c['source']), c.get('outputs', [])
+
+def module_of(path):
+    "The module that a notebook exports to, or None."
+    found = [m[1] for _, source, _ in cells(path) if (m := re.search(r'^#\| *default_exp +(\S+)', source, re.MULTILINE))]
+    return found[0] if found else None
+
+@contextmanager
+def scratch(root):
+    "A copy of all files that git holds or would add. Links stay links."
+    files = run('git', 'ls-files', '-coz', '--exclude-standard', cwd=root)
+    assert files.returncode == 0, f'{root} is not a git repository: {files.stderr}'
+    with tempfile.TemporaryDirectory() as tmp:
+        for f in filter(None, files.stdout.split('\0')):
+            if not os.path.lexists(root/f): continue
+            (Path(tmp)/f).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root/f, Path(tmp)/f, follow_symlinks=False)
+        yield Path(tmp)
+
+def changed(root, folder, pattern):
+    "Files below `root` and its copy that match `pattern` and differ."
+    names = {p.relative_to(r) for r in (root, folder) for p in r.glob(pattern)}
+    return sorted(str(f) for f in names if not all((r/f).exists() for r in (root, folder))
+                  or (root/f).read_bytes() != (folder/f).read_bytes())
+
+# Each check takes the project's folder and returns its faults: what, where, what to do.
+
+def clean(root):
+    "`nbdev_clean` has nothing to do."
+    with scratch(root) as copy:
+        result = run(BIN/'nbdev_clean', cwd=copy)
+        if result.returncode: return [tail(result)]
+        return [f'{f} is not clean: run `nbdev_clean`' for f in changed(root, copy, 'nbs/*.ipynb')]
+
+def sync(root):
+    "`nbdev_export` has nothing to do, and every module has its notebook."
+    with scratch(root) as copy:
+        for p in (copy/PACKAGE).rglob('*.py'):
+            if p.name != '__init__.py': p.unlink()
+        result = run(BIN/'nbdev_export', cwd=copy)
+        if result.returncode: return [tail(result)]
+        return [f'{f} is not what the notebooks say: edit the notebook, run `nbdev_export`, add the file to git'
+                for p in (f'{PACKAGE}/**/*.py', 'pyproject.toml') for f in changed(root, copy, p)]
+
+def imports(root):
+    "Notebooks import only modules of earlier notebooks, as `from annotated_transformer.x import …`, in cells of their own."
+    earlier, faults = set(), []
+    for path in notebooks(root):
+        for id, source, _ in cells(path):
+            def fault(text): faults.append(f'{path.name}, cell {id}: {text}')
+            if source.lstrip().startswith('%%'): continue
+            try: tree = ast.parse(re.sub(r'^(\s*)[%!].*', r'\1pass', source, flags=re.MULTILINE))
+            except SyntaxError as e: fault(f'does not parse: {e}'); continue
+            found = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+            for n in found:
+                for name in [a.name for a in n.names] if isinstance(n, ast.Import) else ['.' * n.level + (n.module or '')]:
+                    if not (name.startswith('.') or name.split('.')[0] == PACKAGE): continue
+                    if isinstance(n, ast.Import) or not name.startswith(PACKAGE + '.'): fault(f'imports {name}: write `from {PACKAGE}.x import …`')
+                    elif name.removeprefix(PACKAGE + '.') not in earlier:
+                        fault(f'imports {name}, which no earlier notebook exports: import from earlier ones only')
+            runs = 'nbdev_export()' not in source and not re.search(r'^#\| *(export|eval: *false)', source, re.MULTILINE)
+            if found and runs and not all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in tree.body):
+                fault('imports and other code: nbdev runs such a cell for the site; move the imports to a cell of their own')
+        earlier.add(module_of(path))
+    return faults
+
+def modules(root):
+    "Every module imports alone, in a fresh process."
+    names = ['.'.join(p.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
+             for p in sorted((root/PACKAGE).rglob('*.py')) if p.name != '_modidx.py']
+    results = [(name, run(sys.executable, '-c', f'import {name}', cwd=root)) for name in names]
+    return [f'`import {name}` fails: does an exported cell use a name from a cell that is not exported?\n{tail(r)}'
+            for name, r in results if r.returncode]
+
+def cells_in_order(root):
+    "Cells are short, ran without errors, have readable ids where exported, and small images with captions."
+    faults = []
+    for path in notebooks(root):
+        for id, source, outputs in cells(path):
+            def fault(text): faults.append(f'{path.name}, cell {id}: {text}')
+            lines = sum(bool(line.strip()) and not line.startswith('#|') for line in source.splitlines())
+            flags = set(re.findall(r'^#\| *([\w-]+)', source, re.MULTILINE))
+            if lines > MAX_LINES: fault(f'{lines} lines of code: split it, {MAX_LINES} is the limit')
+            if flags & {'export', 'exports', 'exporti'} and re.fullmatch(r'[0-9a-f]{8}(-.*)?|cell-\d+|number \d+', id):
+                fault('an exported cell needs a readable id, such as `multi-head`')
+            if ('label' in flags) != ('fig-cap' in flags): fault('a figure needs both `#| label: fig-…` and `#| fig-cap: …`')
+            for o in outputs:
+                if o['output_type'] == 'error': fault(f'saved with an error, {o["ename"]}: mend it and run the notebook again')
+                for kind, data in o.get('data', {}).items():
+                    if not kind.startswith('image/'): continue
+                    data = ''.join(data)
+                    size = len(data.encode() if 'svg' in kind else base64.b64decode(data))
+                    if size > MAX_IMAGE: fault(f'an image of {size:,} bytes: draw it smaller, {MAX_IMAGE:,} is the limit')
+    return faults
+
+def site(root):
+    "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once."
+    link, names = root/'nbs'/'_quarto.yml', [p.name for p in notebooks(root)]
+    sidebar = re.findall(r'^ *- *([\w.-]+\.ipynb) *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
+    faults = [] if link.is_symlink() and os.readlink(link) == '../_quarto.yml' else ['nbs/_quarto.yml is no link: run `ln -sf ../_quarto.yml nbs/`']
+    faults += [f'{n} is missing from the sidebar: add it to _quarto.yml' for n in names if n not in sidebar]
+    faults += [f'the sidebar lists {n}, which is not in nbs/: take it out of _quarto.yml' for n in sidebar if n not in names]
+    return faults + [f'the sidebar lists {n} twice' for n in {n for n in sidebar if sidebar.count(n) > 1}]
+
+def pages(root):
+    "nbdev can make the pages of the site (Quarto then renders them)."
+    with scratch(root) as copy:
+        result = run(sys.executable, '-c', 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)', cwd=copy)
+        if result.returncode:
+            causes = re.findall(r'^\w+Error: .*', result.stderr, re.MULTILINE)[-1:] + [result.stderr.rpartition('\nException: ')[2].strip()]
+            return ['; '.join(causes) + '\nmend the cell: for the site, only exported and import cells run']
+        return [f'{p.name} is missing from _proc: is {copy} below a hidden folder?' for p in notebooks(root) if not (copy/'_proc'/p.name).exists()]
+
+def readme(root):
+    "README.md is what tools/readme.py makes of nbs/index.ipynb."
+    result = run(sys.executable, Path(__file__).with_name('readme.py'), '--check', '--root', root, cwd=root)
+    return [f'run `make readme`\n{tail(result)}'] if result.returncode else []
+
+def spelling(root):
+    "codespell finds nothing in the notebooks' cells and the .md files."
+    with tempfile.TemporaryDirectory() as tmp:
+        for path in notebooks(root):
+            for kind in 'code', 'markdown':
+                for id, source, _ in cells(path, kind): (Path(tmp)/f'{path.name}, cell {id}').write_text(source, encoding='utf-8')
+        for path in root.glob('*.md'): shutil.copy(path, tmp)
+        result = run(BIN/'codespell', '--config', root/'.codespellrc', '.', cwd=tmp)
+    return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
+
+# Time is CPU time, with that of finished child processes: the same on a busy machine as on an idle one.
+TIMED_TEST = f'''
+import os, sys
+from execnb.shell import CaptureShell
+from nbdev.test import nbdev_test
+run_cell = CaptureShell.cell
+def timed(self, cell, **kwargs):
+    start = sum(os.times()[:4])
+    run_cell(self, cell, **kwargs)
+    seconds = sum(os.times()[:4]) - start
+    if seconds > {MAX_SECONDS}: print(f'SLOW cell {{cell.id}} takes {{seconds:.0f}} s: make it shorter or flag it `#| slow`')
+CaptureShell.cell = timed
+nbdev_test.__wrapped__(path=sys.argv[1])
+'''
+
+def notebook(path, root):
+    "`nbdev_test` passes one notebook; no cell without a flag is slow."
+    result = run(sys.executable, '-c', TIMED_TEST, path, cwd=root)
+    slow = [line.removeprefix('SLOW ') for line in result.stdout.splitlines() if line.startswith('SLOW ')]
+    return slow + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n{tail(result, 20)}'] if result.returncode else [])
+
+def pytest(root):
+    "The tests in tests/ pass."
+    result = run(sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'tests', cwd=root)
+    if not result.returncode: return []
+    return re.findall(r'^(?:FAILED|ERROR) .*', result.stdout, re.MULTILINE) + [tail(result, 30)]
+
+FAST = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, pages=pages, readme=readme, spelling=spelling)
+
+def timed(check, root):
+    "The faults that a check found, and how long it took."
+    start = time.time()
+    try: faults = check(root)
+    except Exception as e: faults = [f'the check itself broke, {type(e).__name__}: {e}']
+    return faults, time.time() - start
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('names', nargs='*', help='the checks to run: ' + ', '.join([*FAST, 'pytest', 'or a notebook']))
+    parser.add_argument('--fast', action='store_true', help='do not run the notebooks and the tests')
+    parser.add_argument('--root', type=Path, default=ROOT, help='the project to check')
+    args = parser.parse_args()
+    root, checks = args.root.resolve(), dict(FAST)
+    if not args.fast: checks |= {p.stem: partial(notebook, p) for p in notebooks(root)} | {'pytest': pytest}
+    if unknown := set(args.names) - set(checks): parser.error(f'no check is called {", ".join(sorted(unknown))}')
+    checks = {name: checks[name] for name in args.names or checks}
+    failed = 0
+    with ThreadPoolExecutor(WORKERS) as pool:
+        jobs = {pool.submit(timed, check, root): name for name, check in checks.items()}
+        for job in as_completed(jobs):
+            faults, seconds = job.result()
+            failed += bool(faults)
+            for line in [f'FAIL {jobs[job]}: ' + f.replace('\n', '\n     ') for f in faults] or [f'ok   {jobs[job]} ({seconds:.1f} s)']:
+                print(line, flush=True)
+    print(f'{len(checks) - failed} passed, {failed} failed')
+    sys.exit(bool(failed))
+
+if __name__ == '__main__': main()

@@ -1,0 +1,57 @@
+"Write README.md and its images from nbs/index.ipynb; with --check, say what is not up to date."
+import argparse, posixpath, re, sys
+from pathlib import Path
+import nbformat
+from nbconvert import MarkdownExporter
+
+IMAGES = 'nbs/images/readme'
+DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.MULTILINE)
+CALLOUT = re.compile(r'^::: *\{\.callout-(\w+)(?: title="(.*?)")?.*?\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
+LINK = re.compile(r'(\]\()(?!\w+:|[/#])([^)\s]+)')
+
+def from_root(markdown):
+    "Make links that start in nbs/ start in the root, and callouts plain quotes."
+    def quote(m):
+        text = f'**{m[2] or m[1].capitalize()}**\n\n{m[3].strip()}'
+        return '\n'.join(f'> {line}'.rstrip() for line in text.splitlines())
+    markdown = CALLOUT.sub(quote, markdown)
+    return LINK.sub(lambda m: m[1] + posixpath.normpath(posixpath.join('nbs', m[2])), markdown)
+
+def shown(cell):
+    "Make `cell` what the site shows of it, without `#|` lines; False if that is nothing."
+    if cell.cell_type == 'markdown': cell.source = from_root(cell.source)
+    if cell.cell_type != 'code': return cell.cell_type == 'markdown'
+    flags = dict(DIRECTIVE.findall(cell.source))
+    cell.source = DIRECTIVE.sub('', cell.source).strip()
+    cell.metadata.caption = flags.get('fig-cap', '').strip('"\'')
+    if flags.get('echo') == 'false': cell.metadata.transient = {'remove_source': True}
+    if flags.get('output') == 'false': cell.outputs = []
+    return bool(cell.source) and 'hide' not in flags and flags.get('include') != 'false'
+
+def readme(root):
+    "The files to write: {path: bytes}."
+    nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
+    nb.metadata.language_info = {'name': 'python'}
+    nb.cells = [c for c in nb.cells if shown(c)]
+    text, resources = MarkdownExporter().from_notebook_node(nb, dict(unique_key='index', output_files_dir=IMAGES))
+    for i, c in enumerate(nb.cells):
+        text = re.sub(rf'!\[\w+\](\(\S*/index_{i}_\d+\.\w+\))', lambda m: f'![{c.metadata.get("caption", "")}]{m[1]}', text)
+    text = re.sub(r'\n\s*\n(?=\n)', '\n', text).strip() + '\n'
+    return {'README.md': text.encode(), **resources['outputs']}
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--check', action='store_true', help='change nothing; exit 1 if a file is not up to date')
+    parser.add_argument('--root', type=Path, default=Path(__file__).resolve().parents[1], help='the project')
+    args = parser.parse_args()
+    files = readme(args.root)
+    stale = {p.relative_to(args.root).as_posix() for p in (args.root/IMAGES).glob('*')} - set(files)
+    changed = [f for f, data in files.items() if not (args.root/f).exists() or (args.root/f).read_bytes() != data]
+    for f in [*changed, *stale]: print('out of date:' if args.check else 'wrote' if f in files else 'removed', f)
+    if args.check: sys.exit(bool(changed or stale))
+    for f in changed:
+        (args.root/f).parent.mkdir(parents=True, exist_ok=True)
+        (args.root/f).write_bytes(files[f])
+    for f in stale: (args.root/f).unlink()
+
+if __name__ == '__main__': main()
