@@ -52,6 +52,7 @@ class MultiHeadAttention(nn.Module):
         value:Tensor,      # (B, T_k, d_model)
         mask:Tensor=None,  # True = may look, broadcastable to (B, h, T_q, T_k)
     ) -> Tensor:           # (B, T_q, d_model)
+        "Raises TypeError if the mask is not boolean, ValueError if keys and values differ in number."
         if key.size(1) != value.size(1): raise ValueError(f'{key.size(1)} keys but {value.size(1)} values')
         if mask is not None and mask.dtype != torch.bool: raise TypeError(f'mask is {mask.dtype}: give booleans, True = may look')
         heads = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)                            # (B, h, T, d_k)

@@ -62,9 +62,8 @@ class Tokenizer:
         return self.sp.encode(list(sentences))
 
     def decode(self, ids:list) -> list:
-        "The text of each list of ids; pad, bos and eos are skipped."
-        special = {self.pad_id, self.bos_id, self.eos_id}
-        return self.sp.decode([[int(i) for i in row if int(i) not in special] for row in ids])
+        "The text of each list of ids; SentencePiece skips pad, bos and eos."
+        return self.sp.decode([[int(i) for i in row] for row in ids])
 
     def pieces(self, ids) -> list:
         "The pieces of one sentence, to be read; `▁` is a space."

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 import safetensors.torch
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 from .attention import MultiHeadAttention, padding_mask, subsequent_mask
 from .config import TransformerConfig
@@ -63,15 +64,16 @@ class Transformer(nn.Module):
     ) -> Tensor:       # logits (B, T_q, V)
         return self.generator(self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id)))
 
-    @classmethod
-    def from_pretrained(cls,
-        run_dir,                       # folder that training wrote
-        weights='model.safetensors',   # file in it, e.g. one of `checkpoints/`
-    ):
-        "Load a trained model, in evaluation mode. Raises FileNotFoundError naming what is missing."
-        for name in ('config.json', weights):
-            if not (Path(run_dir) / name).is_file(): raise FileNotFoundError(f'{run_dir} holds no {name}: is it a finished run?')
-        config = json.loads((Path(run_dir) / 'config.json').read_text())
-        model = cls(TransformerConfig(**config['model']), config['pad_id'])
-        safetensors.torch.load_model(model, Path(run_dir) / weights)
-        return model.eval()
+# %% ../nbs/36_transformer.ipynb #from-pretrained
+@patch(cls_method=True)
+def from_pretrained(cls:Transformer,
+    run_dir,                       # folder that training wrote
+    weights='model.safetensors',   # file in it, e.g. one of `checkpoints/`
+) -> Transformer:                  # the trained model, in evaluation mode
+    "Load a trained model. Raises FileNotFoundError naming what is missing."
+    for name in ('config.json', weights):
+        if not (Path(run_dir) / name).is_file(): raise FileNotFoundError(f'{run_dir} holds no {name}: is it a finished run?')
+    config = json.loads((Path(run_dir) / 'config.json').read_text())
+    model = cls(TransformerConfig(**config['model']), config['pad_id'])
+    safetensors.torch.load_model(model, Path(run_dir) / weights)
+    return model.eval()
