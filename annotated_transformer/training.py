@@ -60,7 +60,7 @@ recipes['multi30k_tiny'] = Recipe(
     steps=8000, tokens=8192, warmup_steps=2000, peak_lr=5e-3, save_every='1 epoch', average=10, text='moses_lc')
 recipes['demo'] = Recipe(
     TransformerConfig(vocab_size=120, N=2, d_model=128, d_ff=256, h=4, P_drop=0.0),
-    steps=700, tokens=2048, warmup_steps=200, peak_lr=3e-3, save_every='100 steps', average=3, byte_fallback=False)
+    steps=600, tokens=2048, warmup_steps=200, peak_lr=3e-3, save_every='50 steps', average=3, byte_fallback=False)
 
 # %% ../nbs/55_training.ipynb #get-recipe
 def get_recipe(
@@ -191,7 +191,7 @@ def average_checkpoints(
 # %% ../nbs/55_training.ipynb #validate
 @torch.no_grad()
 def validate(
-    model,                   # a `Transformer`, prepared or not
+    model:Transformer,       # not wrapped: the processes see different numbers of batches
     batches:Batches,         # of the validation split
     accelerator:Accelerator,
 ) -> tuple[float, float]:    # nats per piece without smoothing, share of pieces ranked first
@@ -335,7 +335,7 @@ def train(
             flags = torch.tensor([interrupt.asked, main and due(step)], dtype=torch.int, device=device)
             stop, save = accelerator.reduce(flags).tolist()                                      # all processes agree
             if stop or save or step == recipe.steps:
-                log.validate(step, *validate(model, valid, accelerator))
+                log.validate(step, *validate(accelerator.unwrap_model(model), valid, accelerator))
                 if main: save_checkpoint(run_dir, step, accelerator.unwrap_model(model), optimizer, recipe.average)
                 accelerator.wait_for_everyone()
             if stop: sys.exit(f'interrupted after update {step}: nothing is lost, continue with --resume')

@@ -1,0 +1,53 @@
+"Several processes share an update; a killed or interrupted run goes on as if nothing had happened."
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+import pytest, safetensors.torch
+from torch.testing import assert_close
+from annotated_transformer.corpora import namer
+
+CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp('corpus')
+    for lang in ('en', 'de'): (path / f'train.{lang}').write_text('\n'.join(map(namer(lang), range(500))))
+    return path
+
+def command(folder, out, changes='', processes=1, *extra):
+    launch = ['-m', 'torch.distributed.run', '--nproc_per_node', str(processes), '--master_port', '29511'] if processes > 1 else []
+    args = ['--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', f'{CHANGES} {changes}', *extra]
+    return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
+
+def train(*args, check=True):
+    env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
+    return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check)
+
+def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
+
+@pytest.fixture(scope='module')
+def whole(folder):
+    train(folder, folder / 'whole')
+    return weights(folder / 'whole')
+
+@pytest.mark.parametrize('processes, accumulate', [(1, 4), (2, 2)])
+def test_shared_update(folder, whole, processes, accumulate):
+    "However an update is shared, twelve of them give the same weights: float32, and Adam divides by small numbers."
+    out = folder / f'shared-{processes}'
+    train(folder, out, f'accumulate={accumulate}', processes)
+    assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
+
+def test_interrupted(folder, whole):
+    "SIGTERM ends a run after its update, with a checkpoint; --resume ends where the whole run ended."
+    out = folder / 'interrupted'
+    run = subprocess.Popen(command(folder, out), stderr=subprocess.PIPE, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
+    while not (out / 'metrics.jsonl').exists() and run.poll() is None: time.sleep(.02)
+    run.send_signal(signal.SIGTERM)
+    message = run.communicate()[1]
+    if run.returncode: assert 'continue with --resume' in message and (out / 'checkpoints').exists()
+    train(folder, out, '', 1, '--resume')
+    assert_close(weights(out), whole, rtol=0, atol=0)
+
+def test_second_run_is_refused(folder, whole):
+    refused = train(folder, folder / 'whole', check=False)
+    assert refused.returncode == 1 and 'already holds a run' in refused.stderr and 'Traceback' not in refused.stderr
+    assert_close(weights(folder / 'whole'), whole, rtol=0, atol=0)
