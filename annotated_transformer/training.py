@@ -182,9 +182,10 @@ def average_checkpoints(
     "Write the mean of the last n checkpoints as the run's model, §6.1. Raises FileNotFoundError if there is none."
     last = checkpoints(run_dir)[-n:]
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
-    states = [safetensors.torch.load_file(p / 'model.safetensors') for p in last]
-    mean = {k: torch.stack([s[k].double() for s in states]).mean(0).to(v.dtype) for k, v in states[0].items()}
-    safetensors.torch.save_file(mean, Path(run_dir) / 'model.safetensors.tmp')
+    mean = {}
+    for p in last:
+        for k, v in safetensors.torch.load_file(p / 'model.safetensors').items(): mean[k] = mean.get(k, 0) + v.double() / len(last)
+    safetensors.torch.save_file({k: v.float() for k, v in mean.items()}, Path(run_dir) / 'model.safetensors.tmp')
     (Path(run_dir) / 'model.safetensors.tmp').replace(Path(run_dir) / 'model.safetensors')
     return last
 

@@ -36,7 +36,7 @@ def readme(root):
     text, resources = MarkdownExporter().from_notebook_node(nb, dict(unique_key='index', output_files_dir=IMAGES))
     for i, c in enumerate(nb.cells):
         text = re.sub(rf'!\[\w+\](\(\S*/index_{i}_\d+\.\w+\))', lambda m: f'![{c.metadata.get("caption", "")}]{m[1]}', text)
-    text = re.sub(r'\n\s*\n(?=\n)', '\n', text).strip() + '\n'
+    text = re.sub(r'\n([ \t]*\n){2,}', '\n\n', re.sub(r'^[ \t]+$', '', text, flags=re.MULTILINE)).strip() + '\n'
     return {'README.md': text.encode(), **resources['outputs']}
 
 def main():
