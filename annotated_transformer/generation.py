@@ -37,7 +37,8 @@ def ended(
     beam:int, alpha:float,
 ) -> bool:
     "True when no live prefix can still enter the best `beam`: at most it loses nothing more and is as long as allowed."
-    if best == -math.inf or len(found) < beam: return best == -math.inf
+    if best == -math.inf: return True
+    if len(found) < beam: return False
     return beam == 1 or best / length_penalty(limit, alpha) <= sorted(h.score for h in found)[-beam]
 
 # %% ../nbs/61a_generation.ipynb #next-log-probs
