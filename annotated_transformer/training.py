@@ -60,7 +60,7 @@ recipes['multi30k_tiny'] = Recipe(
     steps=8000, tokens=8192, warmup_steps=2000, peak_lr=5e-3, save_every='1 epoch', average=10, text='moses_lc')
 recipes['demo'] = Recipe(
     TransformerConfig(vocab_size=120, N=2, d_model=128, d_ff=256, h=4, P_drop=0.0),
-    steps=600, tokens=2048, warmup_steps=200, peak_lr=3e-3, save_every='50 steps', average=3, byte_fallback=False)
+    steps=600, tokens=2048, warmup_steps=200, peak_lr=2e-3, save_every='50 steps', average=6, byte_fallback=False)
 
 # %% ../nbs/55_training.ipynb #get-recipe
 def get_recipe(
@@ -349,6 +349,7 @@ def plain_errors():
     "For commands: an error that names its cause is shown as one line, without a traceback."
     try: yield
     except (ValueError, OSError) as e: sys.exit(f'error: {e}')
+    except KeyboardInterrupt: sys.exit('interrupted')
 
 # %% ../nbs/55_training.ipynb #transformer-train
 @call_parse

@@ -136,14 +136,16 @@ def bleu(
     hypotheses:list[str],   # raw text
     references:list[str],   # raw text, line by line
     lang:str='de',          # language of both
+    lowercase:bool=False,   # ignore case, for a model that writes lower case only; the signature says so
 ) -> dict:                  # name → value
     "Both BLEUs of §6.1: sacreBLEU with its signature, and the paper's tokenised, compound-split one; chrF beside them. Raises ValueError if the lengths differ."
     if len(hypotheses) != len(references): raise ValueError(f'{len(hypotheses)} hypotheses, {len(references)} references')
     words = any(len(r.split()) > 3 for r in references)          # one-word sentences have no 4-grams: score characters instead
-    sacre, chrf, moses = BLEU(tokenize='13a' if words else 'char'), CHRF(), MosesTokenizer(lang=lang)
+    sacre, chrf = BLEU(tokenize='13a' if words else 'char', lowercase=lowercase), CHRF(lowercase=lowercase)
     scores = {'sacreBLEU': sacre.corpus_score(hypotheses, [references]).score, 'signature': str(sacre.get_signature()),
               'chrF': chrf.corpus_score(hypotheses, [references]).score}
-    tokens = lambda lines: [compound_split(moses.tokenize(line, return_str=True)) for line in lines]
+    moses = MosesTokenizer(lang=lang)
+    tokens = lambda lines: [compound_split(moses.tokenize(line.lower() if lowercase else line, return_str=True)) for line in lines]
     return scores | ({'tokenised compound-split BLEU': tokenised_bleu(tokens(hypotheses), tokens(references))} if words else {})
 
 # %% ../nbs/61b_translation.ipynb #test-split
@@ -160,16 +162,17 @@ def evaluate(
     sources:list[str],      # raw text
     references:list[str],   # raw text
     beam:int=4, alpha:float=0.6,
-) -> dict:                  # name → value
+) -> tuple[dict, list[str]]:   # scores: name → value; the translations
     "Translate and score: `bleu`, the lower-cased tokenised BLEU of Multi30k's published tables, and exact matches."
     lang = translator.config['target']
     written = translator.generate(sources, beam=beam, alpha=alpha, progress=True)
     hypotheses = translator.restore(written)
-    lower = written if translator.config['text'] == 'moses_lc' else moses_lc(hypotheses, lang)
+    lowercase = translator.config['text'] == 'moses_lc'
+    lower = written if lowercase else moses_lc(hypotheses, lang)
     hits = sum(h == r for h, r in zip(hypotheses, references))
-    scores = bleu(hypotheses, references, lang)
+    scores = bleu(hypotheses, references, lang, lowercase)
     if 'tokenised compound-split BLEU' in scores: scores['lower-cased tokenised BLEU'] = tokenised_bleu(lower, moses_lc(references, lang))
-    return scores | {'exact match': f'{100 * hits / len(references):.1f} % ({hits}/{len(references)})'}
+    return scores | {'exact match': f'{100 * hits / len(references):.1f} % ({hits}/{len(references)})'}, hypotheses
 
 def show_scores(scores:dict):
     "One `name: value` a line."
@@ -207,7 +210,9 @@ def transformer_evaluate(
         if src: sources, references = zip(*read_parallel(src, ref))
         else: sources, references = test_split(translator.config)
         print(f'{len(sources)} sentences of ' + (src or f"the test split of {translator.config['corpus']}"))
-        show_scores(evaluate(translator, list(sources), list(references), beam, alpha))
+        scores, hypotheses = evaluate(translator, list(sources), list(references), beam, alpha)
+        if out: Path(out).write_text(''.join(h.replace('\n', ' ') + '\n' for h in hypotheses), encoding='utf-8')
+        show_scores(scores)
 
 # %% ../nbs/61b_translation.ipynb #transformer-average
 @call_parse
@@ -234,4 +239,4 @@ def transformer_demo(
         for name, ax in dict(loss=plot_metrics(out), attention=translator.plot_attention(samples[-1])).items():
             ax.figure.savefig(Path(out) / f'{name}.png', bbox_inches='tight', dpi=100)
             print(f'{name} drawn in {out}/{name}.png')
-        show_scores(evaluate(translator, *test_split(translator.config)))
+        show_scores(evaluate(translator, *test_split(translator.config))[0])

@@ -56,8 +56,9 @@ def test_one_line_out_for_one_line_in(trained):
     out = result.stdout.split('\n')
     assert len(out) == len(lines) + 1 and out[1] == '' and out[4] == ''
 
-def test_evaluate_and_average(trained):
-    shown = run('transformer_evaluate', trained, '--beam', '1').stdout
+def test_evaluate_and_average(trained, tmp_path):
+    shown = run('transformer_evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
+    assert f"{(tmp_path / 'hyp').read_text().count(chr(10))} sentences" in shown
     assert 'chrF: ' in shown and 'signature: nrefs:1' in shown and 'exact match: ' in shown.splitlines()[-1]
     assert 'step-00000002' in run('transformer_average', trained, '--n', '1').stdout
 
