@@ -25,7 +25,7 @@ class TransformerConfig:
     positions: str = 'sinusoidal'  # or 'learned', §3.5
     tied: bool = True              # one matrix for both embeddings and the output, §3.4
     P_attn: float = 0.0            # dropout on attention weights: in the authors' code, not in the paper
-    max_len: int = 1024            # longest sentence in pieces; limits learned positions only
+    max_len: int = 1024            # longest sentence in pieces: longer pairs are not trained on, learned positions end here
 
     def __post_init__(self):
         for name in ('vocab_size', 'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_len'):

@@ -90,6 +90,8 @@ def beam_search(
     if any(m.training for m in models): raise ValueError('dropout would make the search random: call model.eval() first')
     mask, memories = padding_mask(src, models[0].pad_id), [m.encode(src) for m in models]
     limit = mask.sum((1, 2, 3)) + extra                                                   # (B,)
+    for m in models:
+        if m.config.positions == 'learned': limit = limit.clamp(max=m.config.max_len)     # no vectors were learned beyond
     ids, log_prob = src.new_full((len(src), beam, 1), bos_id), torch.full((len(src), beam), -math.inf, device=src.device)
     log_prob[:, 0] = 0                                                                    # one empty prefix, not `beam` of them
     found, live, limits = [[] for _ in src], list(range(len(src))), limit.tolist()        # live: the sentence of each row of ids

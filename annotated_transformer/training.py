@@ -12,18 +12,20 @@ import json, math, os, re, shlex, shutil, signal, sys, threading, time
 from ast import literal_eval
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 import safetensors.torch
 import torch
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from datasets import load_from_disk
 from fastcore.script import call_parse
 from torch import Tensor
 from tqdm.auto import tqdm
 from .batching import Batches, encode
 from .config import TransformerConfig, presets
-from .core import curves, plt
+from .core import curves
 from .corpora import load, short_names
 from .optimizer import adam, lrate
 from .regularization import label_smoothed_loss
@@ -48,9 +50,13 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self):
-        if not re.fullmatch(r'\d+ (minutes?|epochs?|steps?)', self.save_every):
+        for name in ('steps', 'tokens', 'accumulate', 'warmup_steps', 'average'):
+            if getattr(self, name) < 1: raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
+        if not 0 <= self.seed < 2**23: raise ValueError(f'seed={self.seed} is not in [0, 2^23)')
+        if not re.fullmatch(r'[1-9]\d* (minutes?|epochs?|steps?)', str(self.save_every)):
             raise ValueError(f"save_every={self.save_every!r}: write '10 minutes', '1 epoch' or '500 steps'")
-        if self.text not in ('raw', 'moses_lc'): raise ValueError(f"text={self.text!r}: use 'raw' or 'moses_lc'")
+        for name, known in dict(text=('raw', 'moses_lc'), too_long=('drop', 'refuse')).items():
+            if getattr(self, name) not in known: raise ValueError(f'{name}={getattr(self, name)!r}: use one of {known}')
 
 # %% ../nbs/55_training.ipynb #recipes
 recipes = {name: Recipe(model) for name, model in presets.items()}
@@ -67,14 +73,17 @@ def get_recipe(
     name:str,       # one of `recipes`
     changes:str='', # 'name=value …' for fields of `Recipe` or `TransformerConfig`, e.g. 'steps=2000 P_drop=0.1'
 ) -> Recipe:
-    "A named recipe with some fields changed; d_k and d_v follow a changed h or d_model. Raises ValueError on an unknown recipe or field, listing the known ones."
+    "A named recipe with some fields changed; d_k and d_v follow a changed h or d_model. Raises ValueError on an unknown recipe or field, listing the known ones, and on a value of the wrong kind."
     if name not in recipes: raise ValueError(f'no recipe {name!r}; known: {", ".join(recipes)}')
-    run, model = ({f.name for f in fields(cls)} - {'model'} for cls in (Recipe, TransformerConfig))
-    values = {}
+    run, model = ({f.name: f.type for f in fields(cls) if f.name != 'model'} for cls in (Recipe, TransformerConfig))
+    known, values = run | model, {}
     for key, _, value in (change.partition('=') for change in shlex.split(changes)):
-        if key not in run | model: raise ValueError(f'no field {key!r}; known: {", ".join(sorted(run | model))}')
+        if key not in known: raise ValueError(f'no field {key!r}; known: {", ".join(sorted(known))}')
         try: values[key] = literal_eval(value)
         except (ValueError, SyntaxError): values[key] = value      # a word such as pre
+        kind = known[key] if known[key] in (int, str, bool) else known[key] | int
+        if not isinstance(values[key], kind) or kind is int and isinstance(values[key], bool):
+            raise ValueError(f'{key}={value}: must be {getattr(kind, "__name__", kind)}')
     if {'h', 'd_model'} & set(values): values = dict(d_k=None, d_v=None) | values
     pick = lambda names: {k: v for k, v in values.items() if k in names}
     return replace(recipes[name], model=replace(recipes[name].model, **pick(model)), **pick(run))
@@ -118,14 +127,14 @@ def prepare(
     data_dir,       # its folder, or None
     run_dir:Path,   # gets config.json, tokenizer.model and data/
 ):
-    "Load the corpus, learn the pieces from its train split, write train and valid as pieces, and last the configuration."
+    "Load the corpus, learn the pieces from its train split, write train and valid as pieces, test as text, and last the configuration."
     data = load(corpus, data_dir, seed=recipe.seed)
     source, target = short_names.get(corpus, corpus).split('_')[1:]
+    data['test'].save_to_disk(run_dir / 'data' / 'test')
     if recipe.text == 'moses_lc':
         data = data.map(lambda b: dict(source=moses_lc(b['source'], source), target=moses_lc(b['target'], target)), batched=True, desc='Moses')
     text = (s for b in data['train'].iter(1000) for side in ('source', 'target') for s in b[side])
     tokenizer = Tokenizer.train(text, recipe.model.vocab_size, byte_fallback=recipe.byte_fallback)
-    run_dir.mkdir(parents=True, exist_ok=True)
     tokenizer.save(run_dir / 'tokenizer.model')
     for split in ('train', 'valid'):
         encode(data[split], tokenizer, recipe.model.max_len, recipe.too_long).save_to_disk(run_dir / 'data' / split)
@@ -136,29 +145,34 @@ def prepare(
 
 # %% ../nbs/55_training.ipynb #checkpoints
 def checkpoints(
-    run_dir,     # a run directory
-) -> list[Path]: # its complete checkpoints, oldest first
+    run_dir,            # a run directory
+    kind:str='step',    # 'step' for those on schedule, 'interrupted', or '*' for both
+) -> list[Path]:        # complete checkpoints, oldest first
     "Folders `checkpoints/step-00001234`, each with model.safetensors and training.pt."
-    return sorted(p for p in (Path(run_dir) / 'checkpoints').glob('step-*') if p.suffix != '.tmp')
+    return sorted((Path(run_dir) / 'checkpoints').glob(f'{kind}-????????'), key=lambda p: p.name[-8:])
 
 # %% ../nbs/55_training.ipynb #save-checkpoint
 def save_checkpoint(
     run_dir,
-    step:int,                   # updates done
+    step:int,            # updates done
     model:Transformer,
     optimizer,
-    keep:int,                   # how many checkpoints to keep
+    keep:int,            # how many checkpoints on schedule to keep
+    kind:str='step',     # 'interrupted' between two on schedule: not averaged, and gone after the next
 ):
     "Write a checkpoint under a temporary name, then rename it: what is there is whole."
-    path = Path(run_dir) / 'checkpoints' / f'step-{step:08d}'
-    tmp = path.with_suffix('.tmp')
-    shutil.rmtree(tmp, ignore_errors=True); tmp.mkdir(parents=True)
+    folder = Path(run_dir) / 'checkpoints'
+    path, tmp = folder / f'{kind}-{step:08d}', folder / f'{kind}-{step:08d}.tmp'
+    for left_over in folder.glob('*.tmp'): shutil.rmtree(left_over)
+    tmp.mkdir(parents=True)
     safetensors.torch.save_model(model, tmp / 'model.safetensors')
     torch.save(dict(step=step, optimizer=optimizer.state_dict()), tmp / 'training.pt')
     for p in tmp.iterdir():
         with open(p, 'rb') as f: os.fsync(f.fileno())
-    shutil.rmtree(path, ignore_errors=True); tmp.rename(path)
-    for old in checkpoints(run_dir)[:-keep]: shutil.rmtree(old)
+    shutil.rmtree(path, ignore_errors=True)
+    tmp.rename(path)
+    for old in checkpoints(run_dir)[:-keep] + [p for p in checkpoints(run_dir, 'interrupted') if p != path]:
+        shutil.rmtree(old.rename(old.with_suffix('.tmp')))
 
 # %% ../nbs/55_training.ipynb #load-checkpoint
 def load_checkpoint(
@@ -167,10 +181,10 @@ def load_checkpoint(
     optimizer,          # gets its state
 ) -> int:               # updates done; 0 when there is no checkpoint
     "Continue from the newest checkpoint. Nothing is unpickled: tensors and plain values only."
-    if not checkpoints(run_dir): return 0
-    newest = checkpoints(run_dir)[-1]
+    if not checkpoints(run_dir, '*'): return 0
+    newest = checkpoints(run_dir, '*')[-1]
     safetensors.torch.load_model(model, newest / 'model.safetensors')
-    state = torch.load(newest / 'training.pt', weights_only=True)
+    state = torch.load(newest / 'training.pt', map_location='cpu', weights_only=True)
     optimizer.load_state_dict(state['optimizer'])
     return state['step']
 
@@ -179,7 +193,8 @@ def average_checkpoints(
     run_dir,
     n:int,       # the last n checkpoints
 ) -> list[Path]: # those used
-    "Write the mean of the last n checkpoints as the run's model, §6.1. Raises FileNotFoundError if there is none."
+    "Write the mean of the last n checkpoints as the run's model, §6.1. Raises FileNotFoundError if there is none, ValueError if n < 1."
+    if n < 1: raise ValueError(f'n={n} must be at least 1')
     last = checkpoints(run_dir)[-n:]
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
     mean = {}
@@ -198,14 +213,15 @@ def validate(
 ) -> tuple[float, float]:    # nats per piece without smoothing, share of pieces ranked first
     "Score every validation pair once, the processes taking turns."
     model.eval()
-    total = torch.zeros(3, device=accelerator.device, dtype=torch.float64)   # loss, hits, pieces
+    total = [0., 0, 0]                       # loss, hits, pieces
     for i in range(accelerator.process_index, len(batches), accelerator.num_processes):
         src, tgt = (t.to(accelerator.device) for t in batches[i])
         logits, gold = model(src, tgt[:, :-1]), tgt[:, 1:]
         loss, n = label_smoothed_loss(logits, gold, 0., batches.pad_id)
-        total += torch.stack([loss.double(), ((logits.argmax(-1) == gold) & (gold != batches.pad_id)).sum(), n])
+        hits = ((logits.argmax(-1) == gold) & (gold != batches.pad_id)).sum()
+        total = [a + b.item() for a, b in zip(total, (loss, hits, n))]
     model.train()
-    loss, hits, n = accelerator.reduce(total, 'sum').tolist()
+    loss, hits, n = accelerator.reduce(torch.tensor(total, device=accelerator.device)).tolist()
     return loss / n, hits / n
 
 # %% ../nbs/55_training.ipynb #metrics
@@ -215,8 +231,8 @@ def read_metrics(
 ) -> list[dict]:  # one per line of metrics.jsonl
     "What training logged: lines with `loss`, `lr`, `tokens_per_s`, and lines with `valid_loss`, `valid_ppl`, `valid_accuracy`."
     path = Path(run_dir) / 'metrics.jsonl'
-    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
-    return [m for m in lines if until is None or m['step'] <= until]
+    lines = path.read_text().split('\n')[:-1] if path.exists() else []     # a line that was cut off has no end
+    return [m for m in map(json.loads, lines) if until is None or m['step'] <= until]
 
 def plot_metrics(
     run_dir,   # a run directory
@@ -241,7 +257,9 @@ class Log:
     ):
         self.path, self.main, self.every = Path(run_dir) / 'metrics.jsonl', main, every
         self.bar = tqdm(total=steps, initial=done, disable=not main, desc=Path(run_dir).name, mininterval=.5)
-        if main: self.path.write_text(''.join(json.dumps(m) + '\n' for m in read_metrics(run_dir, done)))
+        if main:
+            self.path.with_suffix('.tmp').write_text(''.join(json.dumps(m) + '\n' for m in read_metrics(run_dir, done)))
+            self.path.with_suffix('.tmp').replace(self.path)
         self.shown, self.loss, self.n, self.since = {}, 0., 0, time.perf_counter()
 
     def write(self, **metrics):
@@ -261,8 +279,8 @@ class Log:
 
     def validate(self, step, loss, accuracy):
         "One validation: nats per piece, share of pieces right."
-        self.write(step=step, valid_loss=loss, valid_ppl=math.exp(loss), valid_accuracy=accuracy)
-        self.shown |= dict(valid_ppl=f'{math.exp(loss):.2f}')
+        self.write(step=step, valid_loss=loss, valid_ppl=math.exp(min(loss, 700)), valid_accuracy=accuracy)
+        self.shown |= dict(valid_ppl=f'{math.exp(min(loss, 700)):.2f}')
         self.bar.set_postfix(self.shown)
 
 # %% ../nbs/55_training.ipynb #due
@@ -286,7 +304,7 @@ class Due:
 # %% ../nbs/55_training.ipynb #begin
 def begin(recipe, corpus, data_dir, run_dir, resume):
     "Prepare a new run, or check that an old one may go on. Raises FileExistsError, or ValueError if the recipe or corpus changed."
-    if not (run_dir / 'config.json').exists(): return prepare(recipe, corpus, data_dir, run_dir)
+    if not (run_dir / 'config.json').exists() or not checkpoints(run_dir, '*'): return prepare(recipe, corpus, data_dir, run_dir)
     if not resume: raise FileExistsError(f'{run_dir} already holds a run: continue it with --resume, or choose another --out')
     old, new = json.loads((run_dir / 'config.json').read_text()), asdict(recipe) | dict(corpus=corpus)
     changed = [k for k in new if k not in ('steps', 'save_every') and json.loads(json.dumps(new[k])) != old.get(k)]
@@ -313,32 +331,34 @@ def train(
     resume:bool=False,  # continue from the newest checkpoint; a new run if there is none
 ):
     "Train and leave a run directory that `Transformer.from_pretrained` reads; Ctrl-C and SIGTERM end it with a checkpoint. §5."
-    accelerator, run_dir, c = Accelerator(), Path(run_dir), recipe.model
+    wait = InitProcessGroupKwargs(timeout=timedelta(days=1))      # the others wait while one prepares the corpus
+    accelerator, run_dir, c = Accelerator(kwargs_handlers=[wait]), Path(run_dir), recipe.model
     main, device = accelerator.is_main_process, accelerator.device
     if main: begin(recipe, corpus, data_dir, run_dir, resume)
     accelerator.wait_for_everyone()
     pad_id = json.loads((run_dir / 'config.json').read_text())['pad_id']
-    data, valid = (Batches(load_from_disk(run_dir / 'data' / s), recipe.tokens, pad_id, recipe.seed) for s in ('train', 'valid'))
+    share = recipe.tokens // (accelerator.num_processes * recipe.accumulate)
+    data, valid = (Batches(load_from_disk(run_dir / 'data' / split), tokens, pad_id, recipe.seed)
+                   for split, tokens in (('train', recipe.tokens), ('valid', max(share, c.max_len))))
     torch.manual_seed(recipe.seed)
-    model = Transformer(c, pad_id).to(device)
-    optimizer = adam(model)
-    done = load_checkpoint(run_dir, model, optimizer)
-    log, due = Log(run_dir, done, recipe.steps, main), Due(recipe.save_every, len(data))
-    model, optimizer = accelerator.prepare(model, optimizer)
+    model = Transformer(c, pad_id)
+    model, optimizer = accelerator.prepare(model, adam(model))
+    done = load_checkpoint(run_dir, accelerator.unwrap_model(model), optimizer)
     scale = 1 if recipe.peak_lr is None else recipe.peak_lr / lrate(recipe.warmup_steps, c.d_model, recipe.warmup_steps)
     with Interrupt() as interrupt:
+        log, due = Log(run_dir, done, recipe.steps, main), Due(recipe.save_every, len(data))
         for step in range(done + 1, recipe.steps + 1):
             torch.manual_seed((recipe.seed << 40) + (step << 12) + accelerator.process_index)   # dropout depends on the update alone
             lr = scale * lrate(step, c.d_model, recipe.warmup_steps)
             for group in optimizer.param_groups: group['lr'] = lr
             loss, n = update(model, optimizer, *data[step - 1], accelerator, c.eps_ls, pad_id, recipe.accumulate)
             log.update(step, loss, n, lr)
-            flags = torch.tensor([interrupt.asked, main and due(step)], dtype=torch.int, device=device)
+            flags = torch.tensor([interrupt.asked, main and (due(step) or step == recipe.steps)], dtype=torch.int, device=device)
             stop, save = accelerator.reduce(flags).tolist()                                      # all processes agree
-            if stop or save or step == recipe.steps:
+            if stop or save:
+                kind = 'step' if save else 'interrupted'
+                if main: save_checkpoint(run_dir, step, accelerator.unwrap_model(model), optimizer, recipe.average, kind)
                 log.validate(step, *validate(accelerator.unwrap_model(model), valid, accelerator))
-                if main: save_checkpoint(run_dir, step, accelerator.unwrap_model(model), optimizer, recipe.average)
-                accelerator.wait_for_everyone()
             if stop: sys.exit(f'interrupted after update {step}: nothing is lost, continue with --resume')
     if main: average_checkpoints(run_dir, recipe.average)
     accelerator.end_training()
@@ -348,7 +368,7 @@ def train(
 def plain_errors():
     "For commands: an error that names its cause is shown as one line, without a traceback."
     try: yield
-    except (ValueError, OSError) as e: sys.exit(f'error: {e}')
+    except (ValueError, OSError, safetensors.SafetensorError) as e: sys.exit(f'error: {e}')
     except KeyboardInterrupt: sys.exit('interrupted')
 
 # %% ../nbs/55_training.ipynb #transformer-train

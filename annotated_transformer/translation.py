@@ -11,6 +11,7 @@ import json, re, sys
 from itertools import islice
 from pathlib import Path
 import torch
+from datasets import load_from_disk
 from fastcore.basics import patch
 from fastcore.script import call_parse
 from sacrebleu.metrics import BLEU, CHRF
@@ -18,8 +19,8 @@ from sacremoses import MosesTokenizer
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from .attention import MultiHeadAttention
-from .core import heatmap, plt
-from .corpora import load, read_parallel
+from .core import heatmap
+from .corpora import read_parallel
 from .generation import beam_search
 from .tokenizer import Tokenizer, moses_detok, moses_lc
 from .training import average_checkpoints, get_recipe, plain_errors, plot_metrics, train
@@ -36,11 +37,15 @@ class Translator:
         run_dir,       # a run directory, or several whose models are averaged at every step
         device=None,   # the GPU if there is one
     ):
-        "Load run directories. Raises FileNotFoundError naming what is missing."
+        "Load run directories. Raises FileNotFoundError naming what is missing, ValueError if the members of an ensemble have different tokenizers."
         run_dirs = [Path(d) for d in (run_dir if isinstance(run_dir, (list, tuple)) else [run_dir])]
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
         models = [Transformer.from_pretrained(d).to(device) for d in run_dirs]
-        return cls(models, Tokenizer.load(run_dirs[0] / 'tokenizer.model'), json.loads((run_dirs[0] / 'config.json').read_text()))
+        tokenizer = Tokenizer.load(run_dirs[0] / 'tokenizer.model')
+        for d in run_dirs[1:]:
+            if (d / 'tokenizer.model').read_bytes() != (run_dirs[0] / 'tokenizer.model').read_bytes():
+                raise ValueError(f'{d} and {run_dirs[0]} have different tokenizers: an ensemble needs the same pieces')
+        return cls(models, tokenizer, json.loads((run_dirs[0] / 'config.json').read_text()))
 
     @property
     def device(self): return next(self.models[0].parameters()).device
@@ -63,7 +68,7 @@ def generate(self:Translator,
     todo = sorted((i for i, s in enumerate(sentences) if s.strip()), key=lambda i: -len(ids[i]))
     bar = tqdm(total=len(todo), desc='translating', disable=not progress)
     while todo:
-        n = max(1, tokens // (beam * len(ids[todo[0]])))
+        n = max(1, tokens // (max(beam, 1) * len(ids[todo[0]])))
         batch, todo = todo[:n], todo[n:]
         src = pad_sequence([ids[i] for i in batch], True, self.tokenizer.pad_id).to(self.device)
         found = beam_search(self.models, src, beam, alpha, bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)
@@ -89,12 +94,13 @@ def translate(self:Translator,
 @patch
 def attention(self:Translator,
     sentence:str,
-    translation:str=None,   # the model's own when None
+    translation:str=None,   # raw text; the model's own when None
 ) -> dict:                  # pieces of both sides, and the weights of every layer (N, h, T_q, T_k)
     "The weights with which the first model looks: `encoder`, `decoder`, and `memory` (decoder to encoder)."
     t, model = self.tokenizer, self.models[0]
     src = self.encode([sentence])[0]
     text = self.generate([sentence])[0] if translation is None else translation
+    if translation is not None and self.config['text'] == 'moses_lc': text = moses_lc([translation], self.config['target'])[0]
     tgt = torch.tensor([t.bos_id] + t.encode([text])[0] + [t.eos_id])
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     try:
@@ -150,10 +156,10 @@ def bleu(
 
 # %% ../nbs/61b_translation.ipynb #test-split
 def test_split(
-    config:dict,   # of a run
+    run_dir,   # a run directory
 ) -> tuple[list[str], list[str]]:   # sources, references
-    "The raw test sentences of the corpus that a run was trained on."
-    test = load(config['corpus'], config['data_dir'], config['seed'])['test']
+    "The raw test sentences of the corpus that a run was trained on, as training put them aside."
+    test = load_from_disk(Path(run_dir) / 'data' / 'test')
     return list(test['source']), list(test['target'])
 
 # %% ../nbs/61b_translation.ipynb #evaluate
@@ -168,8 +174,9 @@ def evaluate(
     written = translator.generate(sources, beam=beam, alpha=alpha, progress=True)
     hypotheses = translator.restore(written)
     lowercase = translator.config['text'] == 'moses_lc'
+    same = str.lower if lowercase else str
+    hits = sum(same(h) == same(r) for h, r in zip(hypotheses, references))
     lower = written if lowercase else moses_lc(hypotheses, lang)
-    hits = sum(h == r for h, r in zip(hypotheses, references))
     scores = bleu(hypotheses, references, lang, lowercase)
     if 'tokenised compound-split BLEU' in scores: scores['lower-cased tokenised BLEU'] = tokenised_bleu(lower, moses_lc(references, lang))
     return scores | {'exact match': f'{100 * hits / len(references):.1f} % ({hits}/{len(references)})'}, hypotheses
@@ -208,11 +215,11 @@ def transformer_evaluate(
         if (src is None) != (ref is None): raise ValueError('give both --src and --ref, or neither')
         translator = Translator.from_pretrained(run_dir)
         if src: sources, references = zip(*read_parallel(src, ref))
-        else: sources, references = test_split(translator.config)
+        else: sources, references = test_split(run_dir)
         print(f'{len(sources)} sentences of ' + (src or f"the test split of {translator.config['corpus']}"))
         scores, hypotheses = evaluate(translator, list(sources), list(references), beam, alpha)
-        if out: Path(out).write_text(''.join(h.replace('\n', ' ') + '\n' for h in hypotheses), encoding='utf-8')
         show_scores(scores)
+        if out: Path(out).write_text(''.join(h.replace('\n', ' ') + '\n' for h in hypotheses), encoding='utf-8')
 
 # %% ../nbs/61b_translation.ipynb #transformer-average
 @call_parse
@@ -239,4 +246,4 @@ def transformer_demo(
         for name, ax in dict(loss=plot_metrics(out), attention=translator.plot_attention(samples[-1])).items():
             ax.figure.savefig(Path(out) / f'{name}.png', bbox_inches='tight', dpi=100)
             print(f'{name} drawn in {out}/{name}.png')
-        show_scores(evaluate(translator, *test_split(translator.config))[0])
+        show_scores(evaluate(translator, *test_split(out))[0])

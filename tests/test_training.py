@@ -3,6 +3,7 @@ import json, os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest, safetensors.torch
 from torch.testing import assert_close
+from annotated_transformer import training
 from annotated_transformer.corpora import namer
 
 CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
@@ -14,13 +15,13 @@ def folder(tmp_path_factory):
     return path
 
 def command(folder, out, changes='', processes=1, *extra):
-    launch = ['-m', 'torch.distributed.run', '--nproc_per_node', str(processes), '--master_port', '29511'] if processes > 1 else []
+    launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
     args = ['--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', f'{CHANGES} {changes}', *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def train(*args, check=True):
     env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
-    return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check)
+    return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check, timeout=300)
 
 def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
 
@@ -46,6 +47,21 @@ def test_interrupted(folder, whole):
     if run.returncode: assert 'continue with --resume' in message and (out / 'checkpoints').exists()
     train(folder, out, '', 1, '--resume')
     assert_close(weights(out), whole, rtol=0, atol=0)
+
+def test_interrupted_between_checkpoints(folder, monkeypatch):
+    "Stopped after update 9 of 12, with checkpoints every 4: the last one averages those of 8 and 12, as if it had never stopped."
+    recipe = training.get_recipe('demo', CHANGES)
+    training.train(recipe, 'text_en_de', folder / 'here', folder)
+    def interrupting(self, position, read=training.Batches.__getitem__):
+        if position == 8: signal.raise_signal(signal.SIGTERM)
+        return read(self, position)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match='interrupted after update 9'):
+        patch.setattr(training.Batches, '__getitem__', interrupting)
+        training.train(recipe, 'text_en_de', folder / 'between', folder)
+    assert [p.name for p in training.checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
+    training.train(recipe, 'text_en_de', folder / 'between', folder, resume=True)
+    assert [p.name for p in training.checkpoints(folder / 'between', '*')] == ['step-00000008', 'step-00000012']
+    assert_close(weights(folder / 'between'), weights(folder / 'here'), rtol=0, atol=0)
 
 def test_second_run_is_refused(folder, whole):
     refused = train(folder, folder / 'whole', check=False)
