@@ -6,9 +6,7 @@
 __all__ = ['heatmap', 'curves', 'n_parameters']
 
 # %% ../nbs/00_core.ipynb #imports
-import math
 import matplotlib.pyplot as plt
-import numpy as np
 import seaborn as sns
 import torch
 from torch import nn

@@ -6,6 +6,7 @@
 __all__ = ['label_smoothed_loss']
 
 # %% ../nbs/54_regularization.ipynb #imports
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,5 +18,6 @@ def label_smoothed_loss(
     pad_id:int=0,       # positions that carry no loss
 ) -> tuple[Tensor, Tensor]:  # sum over real tokens in nats, number of real tokens
     "Cross-entropy with (1-ε_ls) on the right piece and ε_ls/V on every piece, §5.4; ε_ls=0 gives the plain negative log-likelihood."
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=pad_id, reduction='sum', label_smoothing=eps_ls)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))     # bf16 is too coarse for the sum
+    loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, reduction='sum', label_smoothing=eps_ls)
     return loss, (target != pad_id).sum()

@@ -9,7 +9,6 @@ __all__ = ['Transformer']
 import json
 from pathlib import Path
 import safetensors.torch
-import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from .attention import MultiHeadAttention, padding_mask, subsequent_mask

@@ -1,5 +1,5 @@
 "The commands as a user types them: bad input gets one line that says what is wrong, and nothing is lost."
-import json, os, subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 import pytest
 from annotated_transformer.corpora import namer

@@ -1,7 +1,7 @@
 "Several processes share an update; a killed or interrupted run goes on as if nothing had happened."
-import json, os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
-import pytest, safetensors.torch
+import pytest, safetensors.torch, torch
 from torch.testing import assert_close
 from annotated_transformer import training
 from annotated_transformer.corpora import namer
@@ -36,6 +36,34 @@ def test_shared_update(folder, whole, processes, accumulate):
     out = folder / f'shared-{processes}'
     train(folder, out, f'accumulate={accumulate}', processes)
     assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
+
+ONE_UPDATE = """
+import sys, torch
+from accelerate import Accelerator
+from annotated_transformer.config import TransformerConfig
+from annotated_transformer.training import update
+from annotated_transformer.transformer import Transformer
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(0)
+model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.)).double()
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=.1))
+src = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0], [9, 3, 0, 0]])
+tgt = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0], [2, 9, 9, 3, 0]])
+for _ in range(5): update(model, optimizer, src, tgt, accelerator, accumulate=int(sys.argv[2]))
+if accelerator.is_main_process: torch.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
+"""
+
+def test_gradients_of_shared_updates(tmp_path):
+    "Five steps of gradient descent in float64, with unequal shares: Adam would hide a wrong factor, this does not."
+    (tmp_path / 'script.py').write_text(ONE_UPDATE)
+    def after(processes, accumulate):
+        launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
+        out = tmp_path / f'{processes}-{accumulate}.pt'
+        subprocess.run([sys.executable, *launch, tmp_path / 'script.py', out, str(accumulate)], check=True, capture_output=True,
+                       timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'})
+        return torch.load(out, weights_only=True)
+    one = after(1, 1)
+    for shared in (1, 4), (2, 2): assert_close(after(*shared), one, rtol=0, atol=1e-9)
 
 def test_interrupted(folder, whole):
     "SIGTERM ends a run after its update, with a checkpoint; --resume ends where the whole run ended."
