@@ -14,7 +14,7 @@ def adam(
     model:nn.Module,       # whose parameters to train
 ) -> torch.optim.Adam:     # its learning rate is set before each update
     "Adam with β_1=0.9, β_2=0.98, ε=1e-9, §5.3."
-    return torch.optim.Adam(model.parameters(), lr=0., betas=(0.9, 0.98), eps=1e-9)
+    return torch.optim.Adam(model.parameters(), lr=0., betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 # %% ../nbs/53_optimizer.ipynb #lrate
 def lrate(

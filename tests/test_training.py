@@ -1,5 +1,5 @@
 "Several processes share an update; a killed or interrupted run goes on as if nothing had happened."
-import os, signal, subprocess, sys, time
+import os, random, shutil, signal, subprocess, sys, time
 from pathlib import Path
 import pytest, safetensors.torch, torch
 from torch.testing import assert_close
@@ -65,16 +65,167 @@ def test_gradients_of_shared_updates(tmp_path):
     one = after(1, 1)
     for shared in (1, 4), (2, 2): assert_close(after(*shared), one, rtol=0, atol=1e-9)
 
-def test_interrupted(folder, whole):
-    "SIGTERM ends a run after its update, with a checkpoint; --resume ends where the whole run ended."
-    out = folder / 'interrupted'
-    run = subprocess.Popen(command(folder, out), stderr=subprocess.PIPE, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
-    while not (out / 'metrics.jsonl').exists() and run.poll() is None: time.sleep(.02)
+def start(*args):
+    "The same as `train`, in the background, as a process group of its own."
+    env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
+    return subprocess.Popen(command(*args), env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+def wait_for(path, run):
+    while not path.exists() and run.poll() is None: time.sleep(.01)
+
+@pytest.mark.parametrize('processes', [1, 2])
+def test_terminated(folder, whole, processes):
+    "SIGTERM ends a run after its update, with a checkpoint and without an error; --resume ends where the whole run ended."
+    out = folder / f'terminated-{processes}'
+    run = start(folder, out, 'steps=100000', processes)
+    wait_for(out / 'checkpoints', run)
     run.send_signal(signal.SIGTERM)
-    message = run.communicate()[1]
-    if run.returncode: assert 'continue with --resume' in message and (out / 'checkpoints').exists()
+    message = run.communicate(timeout=100)[1]
+    assert 'nothing is lost, continue with --resume' in message
+    if processes == 1: assert run.returncode == 0 and 'Traceback' not in message
+    done = int(training.checkpoints(out, '*')[-1].name[-8:])
+    train(folder, out, f'steps={done + 10}', processes, '--resume')
+    train(folder, out.with_name(out.name + '-whole'), f'steps={done + 10}', processes)
+    assert_close(weights(out), weights(out.with_name(out.name + '-whole')), rtol=0, atol=0)
+
+@pytest.mark.parametrize('processes, kills', [(1, 4), (2, 2)])
+def test_killed(folder, processes, kills):
+    "SIGKILL at random moments, again and again: the weights end bit for bit where an undisturbed run ends, with dropout, over several epochs."
+    changes, rng = "steps=150 average=3 P_drop=0.1 save_every='7 steps'", random.Random(processes)
+    out, killed = folder / f'killed-{processes}', 0
+    while killed < kills:
+        run = start(folder, out, changes, processes, '--resume')
+        wait_for(out / 'metrics.jsonl', run)
+        time.sleep(rng.uniform(0, 1))
+        if run.poll() is not None: break
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        killed += 1
+    assert killed > 0
+    train(folder, out, changes, processes, '--resume')
+    train(folder, folder / f'undisturbed-{processes}', changes, processes)
+    for name in ('model.safetensors', 'best.safetensors'):
+        assert (out / name).read_bytes() == (folder / f'undisturbed-{processes}' / name).read_bytes(), name
+
+def test_other_number_of_processes(folder, whole):
+    "Begun by one process, finished by two: said aloud, and the same up to rounding (no dropout here)."
+    out = folder / 'handed-over'
+    train(folder, out, 'steps=8')
+    result = train(folder, out, '', 2, '--resume')
+    assert '1 processes wrote step-00000008, 2 go on' in result.stdout
+    assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
+
+def test_disk_full(folder, whole):
+    "The disk is full while a checkpoint is written: the file is named, earlier ones are untouched, and the run goes on once there is room."
+    out = folder / 'full'
+    train(folder, out, 'steps=4')
+    small = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2 ** 16, 2 ** 16)); sys.argv[0] = '-m'; runpy.run_module('annotated_transformer.training', run_name='__main__')"
+    args = command(folder, out, '', 1, '--resume')
+    result = subprocess.run([sys.executable, '-c', small, *args[args.index('annotated_transformer.training') + 1:]], capture_output=True, text=True, timeout=100)
+    assert result.returncode == 1 and 'step-00000008 could not be written' in result.stderr and 'make room' in result.stderr, result.stderr
+    assert 'Traceback' not in result.stderr and [p.name for p in (out / 'checkpoints').iterdir()] == ['step-00000004']
     train(folder, out, '', 1, '--resume')
     assert_close(weights(out), whole, rtol=0, atol=0)
+
+@pytest.mark.parametrize('damage', [lambda data: data[:-100], lambda data: data[:(i := len(data) // 2)] + bytes([data[i] ^ 1]) + data[i + 1:], lambda data: b''])
+@pytest.mark.parametrize('name', ['model.safetensors', 'training.pt', 'SHA256SUMS'])
+def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
+    "Cut off, one bit changed, emptied: the file is named and nothing is loaded; when asked, the checkpoint before it is used."
+    shutil.copytree(folder / 'whole', tmp_path / 'run')
+    path = tmp_path / 'run' / 'checkpoints' / 'step-00000012' / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=f'step-00000012.*is damaged or missing.*skip_damaged'): training.newest_checkpoint(tmp_path / 'run')
+    assert training.newest_checkpoint(tmp_path / 'run', skip_damaged=True).name == 'step-00000008'
+
+def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
+    out = folder / 'damaged'
+    train(folder, out)
+    (out / 'checkpoints' / 'step-00000012' / 'training.pt').write_bytes(b'')
+    refused = train(folder, out, '', 1, '--resume', check=False)
+    assert refused.returncode == 1 and 'step-00000012/training.pt is damaged' in refused.stderr and 'Traceback' not in refused.stderr
+    train(folder, out, '', 1, '--resume', '--skip_damaged')
+    assert_close(weights(out), whole, rtol=0, atol=0)
+
+def test_loss_is_not_a_number(folder):
+    "The run stops and names update and batch; with two processes, too, none is left waiting."
+    for processes in 1, 2:
+        result = train(folder, folder / f'nan-{processes}', "peak_lr=1e30 steps=50 save_every='50 steps'", processes, check=False)
+        assert result.returncode == 1 and result.stderr.count('error: the loss of update') == 1 and 'epoch 1' in result.stderr
+        assert not training.checkpoints(folder / f'nan-{processes}', '*')
+
+def test_changed_corpus(folder, whole, tmp_path):
+    "One letter of the corpus changed: the run is not continued, and a new one does not take the old pieces."
+    for f in folder.glob('train.*'): shutil.copy(f, tmp_path)
+    train(tmp_path, tmp_path / 'runs' / 'a', 'steps=4')
+    (tmp_path / 'train.de').write_text((tmp_path / 'train.de').read_text().replace('eins', 'Eins', 1))
+    refused = train(tmp_path, tmp_path / 'runs' / 'a', '', 2, '--resume', check=False)
+    assert refused.returncode == 1 and refused.stderr.count('has changed since') == 1
+    train(tmp_path, tmp_path / 'runs' / 'b', 'steps=4')
+    assert len([p for p in (tmp_path / 'runs' / '.data').iterdir() if p.is_dir()]) == 2
+
+def test_two_runs_in_one_folder(folder):
+    run = start(folder, folder / 'shared-folder', 'steps=100000')
+    wait_for(folder / 'shared-folder' / 'metrics.jsonl', run)
+    refused = train(folder, folder / 'shared-folder', '', 1, '--resume', check=False)
+    run.kill(); run.wait()
+    assert refused.returncode == 1 and 'in use by another run' in refused.stderr and 'Traceback' not in refused.stderr
+
+@pytest.mark.parametrize('name, value', [('ACCELERATE_MIXED_PRECISION', 'bf16'), ('ACCELERATE_DYNAMO_BACKEND', 'eager')])
+def test_accelerate_options(folder, whole, name, value):
+    "bfloat16 and torch.compile as `accelerate launch` sets them: the weights stay float32 under their own names and are resumed."
+    out = folder / value
+    for steps in 8, 12: subprocess.run(command(folder, out, f'steps={steps}', 1, '--resume'), env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_DYNAMO_USE_DYNAMIC': 'true', name: value}, check=True, capture_output=True, timeout=300)
+    assert_close(weights(out), whole, rtol=.05, atol=.05)
+    assert {w.dtype for w in weights(out).values()} == {torch.float32}
+
+def test_tracker(folder):
+    train(folder, folder / 'tracked', '', 1, '--track', 'tensorboard')
+    assert list((folder / 'tracked').rglob('events.out.tfevents*'))
+    refused = train(folder, folder / 'tracked-2', '', 1, '--track', 'nothing', check=False)
+    assert refused.returncode == 1 and 'tensorboard' in refused.stderr and 'Traceback' not in refused.stderr
+
+SHARDED = """
+import sys, torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from accelerate import Accelerator
+from annotated_transformer.config import TransformerConfig
+from annotated_transformer.optimizer import adam
+from annotated_transformer.training import checkpoints, load_checkpoint, save_checkpoint, update
+from annotated_transformer.transformer import Transformer
+accelerator = Accelerator(cpu=True)
+def make():
+    model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.))
+    if sys.argv[2] == 'sharded':                      # as accelerate does with configs/fsdp.yaml; on a CPU it does not
+        mesh = init_device_mesh('cpu', (accelerator.num_processes,))
+        for layer in [*model.encoder.layers, *model.decoder.layers]: fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    optimizer = adam(model)
+    for group in optimizer.param_groups: group['lr'] = .01
+    return model, optimizer
+src = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0], [9, 3, 0, 0]])
+tgt = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0], [2, 9, 9, 3, 0]])
+torch.manual_seed(0)
+model, optimizer = make()
+for _ in range(3): update(model, optimizer, src, tgt, accelerator)
+save_checkpoint(sys.argv[1], 3, model, optimizer, accelerator, keep=9)
+accelerator.wait_for_everyone()
+torch.manual_seed(1)
+model, optimizer = make()
+assert load_checkpoint(checkpoints(sys.argv[1])[0], model, optimizer, accelerator) == 3
+for _ in range(2): update(model, optimizer, src, tgt, accelerator)
+save_checkpoint(sys.argv[1], 5, model, optimizer, accelerator, keep=9)
+"""
+
+def test_sharded_model(tmp_path):
+    "A model spread over two processes: five Adam steps, saved whole and loaded in between, end where one process ends."
+    (tmp_path / 'script.py').write_text(SHARDED)
+    for kind, launch in dict(alone=[], sharded=['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']).items():
+        subprocess.run([sys.executable, *launch, tmp_path / 'script.py', tmp_path / kind, kind], check=True, capture_output=True, timeout=100,
+                       env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'})
+    for step in '00000003', '00000005':
+        alone, sharded = (safetensors.torch.load_file(tmp_path / kind / 'checkpoints' / f'step-{step}' / 'model.safetensors') for kind in ('alone', 'sharded'))
+        assert_close(sharded, alone, rtol=1e-4, atol=1e-5)
 
 def test_interrupted_between_checkpoints(folder, monkeypatch):
     "Stopped after update 9 of 12, with checkpoints every 4: the last one averages those of 8 and 12, as if it had never stopped."
@@ -83,7 +234,7 @@ def test_interrupted_between_checkpoints(folder, monkeypatch):
     def interrupting(self, position, read=training.Batches.__getitem__):
         if position == 8: signal.raise_signal(signal.SIGTERM)
         return read(self, position)
-    with monkeypatch.context() as patch, pytest.raises(SystemExit, match='interrupted after update 9'):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match='0'):
         patch.setattr(training.Batches, '__getitem__', interrupting)
         training.train(recipe, 'text_en_de', folder / 'between', folder)
     assert [p.name for p in training.checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
