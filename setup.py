@@ -17,7 +17,7 @@ setup(
     packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
     python_requires='>=' + cfg['min_python'],
     install_requires=shlex.split(cfg['requirements']),
-    extras_require={extra: shlex.split(cfg[f'{extra}_requirements']) for extra in ('dev', 'bench')},
+    extras_require={extra: shlex.split(cfg[f'{extra}_requirements']) for extra in ('dev', 'export', 'bench')},
     entry_points={'console_scripts': cfg['console_scripts'].split(),
                   'nbdev': [f'{cfg["lib_name"]}={cfg["lib_path"]}._modidx:d']},
     classifiers=['Development Status :: 3 - Alpha', 'Intended Audience :: Developers', 'Natural Language :: English']

@@ -100,7 +100,8 @@ class Batches:
         seed:int=0,         # order
     ):
         self.pairs, self.pad_id = pairs.select_columns(['src', 'tgt']).with_format('arrow'), pad_id
-        n_src, n_tgt = (pairs.with_format('numpy')[n][:] for n in ('n_src', 'n_tgt'))
+        lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
+        n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
         self.plan = lru_cache(1)(lambda epoch: plan(n_src, n_tgt - 1, max_tokens, seed, epoch))   # the decoder reads one piece less
         self.n = len(self.plan(0))
 

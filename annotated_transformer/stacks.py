@@ -50,7 +50,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     "Masked self-attention, attention over the encoder's output, feed-forward. §3.1."
     def __init__(self,
-        self_attn:nn.Module,     # called as self_attn(query, key, value, mask)
+        self_attn:nn.Module,     # called as self_attn(query, key, value, mask, cache)
         memory_attn:nn.Module,   # likewise; keys and values come from the encoder
         feed_forward:nn.Module,  # called as feed_forward(x)
         add_norm:Callable,       # makes one `AddNorm`
@@ -64,9 +64,10 @@ class DecoderLayer(nn.Module):
         memory:Tensor,              # encoder output (B, T_k, d_model)
         mask:Tensor=None,           # for self-attention, broadcastable to (B, h, T_q, T_q)
         memory_mask:Tensor=None,    # for attention over memory, broadcastable to (B, h, T_q, T_k)
+        cache:dict=None,            # where attention keeps what it has read, §3.2
     ) -> Tensor:                    # (B, T_q, d_model)
-        x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask))
-        x = self.add_norm[1](x, lambda y: self.memory_attn(y, memory, memory, memory_mask))
+        x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, cache))
+        x = self.add_norm[1](x, lambda y: self.memory_attn(y, memory, memory, memory_mask, cache))
         return self.add_norm[2](x, self.feed_forward)
 
 # %% ../nbs/31_stacks.ipynb #stack
@@ -83,7 +84,7 @@ class Stack(nn.Module):
 
     def forward(self,
         x:Tensor,    # (B, T, d_model)
-        *args,       # handed to every layer: masks, and for a decoder the memory
+        *args,       # handed to every layer: masks, and for a decoder memory and cache
     ) -> Tensor:     # (B, T, d_model)
         for layer in self.layers: x = layer(x, *args)
         return self.final_norm(x)

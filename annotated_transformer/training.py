@@ -24,7 +24,6 @@ from datasets import load_from_disk
 from fastcore.script import call_parse
 from filelock import FileLock, Timeout
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 from tqdm.auto import tqdm
 from .batching import Batches, encode
 from .config import TransformerConfig, presets
@@ -213,12 +212,13 @@ def checkpoints(
 # %% ../nbs/55_training.ipynb #shards
 def whole(tensor:Tensor):
     "A tensor that is spread over the processes, put together; every process must ask for it."
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if hasattr(tensor, 'full_tensor') else tensor
 
 def spread(tensor:Tensor, like:Tensor):
     "A whole tensor, spread over the processes as `like` is."
-    shards = isinstance(like, DTensor) and tensor.shape == like.shape
-    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements) if shards else tensor
+    if not hasattr(like, 'full_tensor') or tensor.shape != like.shape: return tensor
+    from torch.distributed.tensor import distribute_tensor       # takes a second to import, and few runs need it
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
 
 # %% ../nbs/55_training.ipynb #save-checkpoint
 def sync(path):
@@ -433,9 +433,9 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock) -> Path
     old, new = json.loads((run_dir / 'config.json').read_text()), asdict(recipe) | dict(corpus=corpus)
     changed = [k for k in new if k not in ('steps', 'save_every') and json.loads(json.dumps(new[k])) != old.get(k)]
     if changed: raise ValueError(f'{run_dir} was begun with another {", ".join(changed)}: resume with the same, or choose another --out')
-    if data_key(recipe, corpus, data_dir) != old['data']:
+    if data_key(recipe, corpus, data_dir) != old.get('data'):
         raise ValueError(f'the text of {corpus} in {data_dir} has changed since {run_dir} was begun: restore it, or choose another --out')
-    if digest(run_dir / 'tokenizer.model') != old['tokenizer']: raise ValueError(f'{run_dir}/tokenizer.model has changed since the run was begun: restore it')
+    if digest(run_dir / 'tokenizer.model') != old.get('tokenizer'): raise ValueError(f'{run_dir}/tokenizer.model has changed since the run was begun: restore it')
     return newest_checkpoint(run_dir, skip_damaged)
 
 # %% ../nbs/55_training.ipynb #on-main

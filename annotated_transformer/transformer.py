@@ -63,6 +63,21 @@ class Transformer(nn.Module):
     ) -> Tensor:       # logits (B, T_q, V)
         return self.generator(self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id)))
 
+# %% ../nbs/36_transformer.ipynb #decode-step
+@patch
+def decode_step(self:Transformer,
+    ids:Tensor,          # the newest piece of n prefixes of each source (B, n)
+    position:int,        # where it stands in them
+    memory:Tensor,       # what `encode` gave (B, T_k, d_model): read once, while the cache is empty
+    memory_mask:Tensor,  # padding mask of the source (B, 1, 1, T_k)
+    cache:dict,          # what the decoder has read so far; {} at first
+    mask:Tensor=None,    # which of the pieces read belong to which prefix (B, 1, n, pieces); needless for n = 1
+) -> Tensor:             # (B, n, d_model)
+    "Read one more piece of each prefix: the last position of `decode`, without reading the earlier ones again."
+    x = self.tgt_embed(ids)                                                                     # (B, n, d_model)
+    x = x + self.tgt_position(x.new_zeros(position + 1, x.size(-1)))[position]
+    return self.decoder(x, x[:, :0] if cache else memory, mask, memory_mask, cache)
+
 # %% ../nbs/36_transformer.ipynb #from-pretrained
 @patch(cls_method=True)
 def from_pretrained(cls:Transformer,

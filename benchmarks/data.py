@@ -46,17 +46,17 @@ def process(corpus, data_dir, run_dir, recipe, changes, look, started):
     seconds, imported = {}, time.time() - float(started)
     for owner, name, stage in ((training, 'data_key', 'fingerprint'), (training, 'load', 'read and split'), (training.Tokenizer, 'train', 'learn pieces'),
                                (training, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): timed(owner, name, stage, seconds)
-    run_dir, begin = Path(run_dir), time.perf_counter()
+    run_dir, begin, cpu = Path(run_dir), time.perf_counter(), sum(os.times()[:4])
     run_dir.mkdir(parents=True)
     training.prepare(training.get_recipe(recipe, changes), corpus, data_dir, run_dir)
     pairs, prepared = datasets.load_from_disk(run_dir / 'data' / 'train'), time.perf_counter()
     batches, planned = Batches(pairs, 4096), time.perf_counter()
     batches[0]
-    seconds |= {'plan': planned - prepared, 'first batch': time.perf_counter() - planned, 'all': time.perf_counter() - begin, 'imports': imported}
+    seconds |= {'plan': planned - prepared, 'first batch': time.perf_counter() - planned, 'all': time.perf_counter() - begin}
     maxrss = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
-    result = dict(pairs=len(pairs), seconds=seconds, cpu_seconds=sum(os.times()[:4]), ru_maxrss_MB=maxrss)
+    result = dict(pairs=len(pairs), import_s=imported, seconds=seconds, cpu_seconds=sum(os.times()[:4]) - cpu, ru_maxrss_MB=maxrss)
     if look == 'look':
-        src, tgt = (np.array(pairs.with_format('numpy')[name][:]) for name in ('n_src', 'n_tgt'))
+        src, tgt = (pairs.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
         result['plan'] = {m: quality(src, tgt - 1, m) for m in (4096, 25_000)}
     print(json.dumps(result), flush=True)
 
@@ -77,7 +77,7 @@ def run(*args):
     while reader.is_alive():
         try: peak = max(peak, anonymous_mb(child.pid))
         except psutil.NoSuchProcess: pass
-        reader.join(.05)
+        reader.join(.1)
     if child.wait(): sys.exit(f'failed: {args}')
     return json.loads(lines[-1]) | dict(anonymous_MB=peak)
 
@@ -87,7 +87,7 @@ def corpus(name, data_dir, folder, recipe, changes=''):
     second = run(name, data_dir, folder / 'second', recipe, changes, 'no')
     look = run(name, data_dir, folder / 'third', recipe, changes, 'look')
     s = first['seconds']
-    print(f"{first['pairs']:,} pairs: " + ', '.join(f'{k} {v:.1f} s' for k, v in s.items()) + f"; {first['pairs'] / s['all']:,.0f} pairs/s")
+    print(f"{first['pairs']:,} pairs: " + ', '.join(f'{k} {v:.1f} s' for k, v in s.items()) + f"; {first['pairs'] / s['all']:,.0f} pairs/s, {first['pairs'] / first['cpu_seconds']:,.0f} per second of one core")
     print(f"  anonymous memory {first['anonymous_MB']:,.0f} MB, second {second['anonymous_MB']:,.0f} MB; the second run's first batch after {second['seconds']['all']:.2f} s")
     for m, q in look['plan'].items(): print(f"  {int(m):>6,} tokens: {q['batches']:,} batches, {q['padding']:.2%} padding, {q['imbalance']:.2%} imbalance")
     return dict(first=first, second=second, plan=look['plan'], pairs_per_s={k: first['pairs'] / v for k, v in s.items()})
@@ -101,7 +101,7 @@ def main():
     p.add_argument('--process', help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.process: return process(*json.loads(a.process))
-    results = dict(command=' '.join(['python', *sys.argv]), machine=f'{platform.machine()}, {os.cpu_count()} cores', python=platform.python_version(),
+    results = dict(command=' '.join(['python', *sys.argv]), machine=f'{platform.machine()}, {os.cpu_count()} cores', load_before=os.getloadavg()[0], python=platform.python_version(),
                    versions={name: version(name) for name in ('annotated_transformer', 'datasets', 'pyarrow', 'sentencepiece', 'numpy')})
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)

@@ -1,14 +1,13 @@
 """How fast is one update? Ours against torch.nn.Transformer, x-transformers and Hugging Face's Marian model.
 
-All models have the sizes of the paper's base or big model, the same batches, the same loss and Adam, and dropout only
-where the paper has it. Rounds are interleaved, so that a busy moment hits everybody; a ratio compares steps of one round.
+All have the sizes of the paper's base or big model, the same batches, label smoothing and Adam, and dropout only where the
+paper has it. Rounds are interleaved, so that a busy moment hits everybody; `time_over_ours` compares steps of one round.
 
     python benchmarks/training.py                                            # base, 1,024 + 1,024 tokens, on the CPU
     python benchmarks/training.py --device cuda --dtype bf16 --tokens 25000 --recipe big --compile --out big.json
 """
 import argparse, json, platform, sys, time
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 import numpy as np
@@ -37,8 +36,8 @@ class TorchTransformer(nn.Module):
 
     def forward(self, src, tgt):
         x, y = (self.position(self.embed(ids) * self.embed.embedding_dim ** 0.5) for ids in (src, tgt))
-        causal = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), tgt.device, torch.bool)
-        out = self.body(x, y, tgt_mask=causal, src_key_padding_mask=src == 0, memory_key_padding_mask=src == 0, tgt_is_causal=True)
+        future = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), tgt.device, torch.bool)
+        out = self.body(x, y, tgt_mask=future, src_key_padding_mask=src == 0, memory_key_padding_mask=src == 0, tgt_is_causal=True)
         return F.linear(out, self.embed.weight)
 
 class XTransformers(nn.Module):
@@ -46,13 +45,11 @@ class XTransformers(nn.Module):
     def __init__(self, c):
         super().__init__()
         from x_transformers import Decoder, Encoder, TransformerWrapper
-        layers = dict(dim=c.d_model, depth=c.N, heads=c.h, attn_dim_head=c.d_k, attn_flash=True, pre_norm=False,
-                      ff_mult=c.d_ff / c.d_model, ff_custom_activation=nn.ReLU(),
-                      attn_sublayer_dropout=c.P_drop, ff_sublayer_dropout=c.P_drop)
-        wrap = dict(num_tokens=c.vocab_size, max_seq_len=c.max_len, emb_dropout=c.P_drop, scaled_sinu_pos_emb=True)
-        self.encoder = TransformerWrapper(attn_layers=Encoder(**layers), return_only_embed=True, **wrap)
-        self.decoder = TransformerWrapper(attn_layers=Decoder(cross_attend=True, cross_attn_sublayer_dropout=c.P_drop, **layers),
-                                          tie_embedding=True, token_emb=self.encoder.token_emb, **wrap)
+        layers = dict(dim=c.d_model, depth=c.N, heads=c.h, attn_dim_head=c.d_k, attn_flash=True, pre_norm=False, ff_mult=c.d_ff / c.d_model,
+                      ff_custom_activation=nn.ReLU(), attn_sublayer_dropout=c.P_drop, ff_sublayer_dropout=c.P_drop)
+        ends = dict(num_tokens=c.vocab_size, max_seq_len=c.max_len, emb_dropout=c.P_drop, scaled_sinu_pos_emb=True)
+        self.encoder = TransformerWrapper(attn_layers=Encoder(**layers), return_only_embed=True, **ends)
+        self.decoder = TransformerWrapper(attn_layers=Decoder(cross_attend=True, **layers), tie_embedding=True, token_emb=self.encoder.token_emb, **ends)
 
     def forward(self, src, tgt):
         mask = src != 0
@@ -67,15 +64,15 @@ class Marian(nn.Module):
             vocab_size=c.vocab_size, d_model=c.d_model, encoder_layers=c.N, decoder_layers=c.N, encoder_ffn_dim=c.d_ff,
             decoder_ffn_dim=c.d_ff, encoder_attention_heads=c.h, decoder_attention_heads=c.h, dropout=c.P_drop,
             max_position_embeddings=c.max_len, activation_function='relu', scale_embedding=True, pad_token_id=0, bos_token_id=1,
-            eos_token_id=2, decoder_start_token_id=1, forced_eos_token_id=None, use_cache=False))
+            eos_token_id=2, decoder_start_token_id=1, forced_eos_token_id=None))
 
     def forward(self, src, tgt):
         return self.body(input_ids=src, attention_mask=(src != 0).long(), decoder_input_ids=tgt, use_cache=False).logits
 
-peers = {'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
+builders = {'ours': Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
 
-def draw_batches(tokens, V, n=8, pairs=40_000):
-    "Random ids in batches that `batching.plan` cuts; sentence lengths are log-normal, 28 pieces on average, as in news text."
+def draw_batches(tokens, V, n, pairs=40_000):
+    "Random ids in batches cut by `batching.plan`; lengths are log-normal, 28 pieces on average."
     rng, g = np.random.default_rng(0), torch.Generator().manual_seed(0)
     n_src = rng.lognormal(3.2, .55, pairs).clip(2, 256).astype(int)
     n_tgt = (n_src * rng.lognormal(.05, .2, pairs)).clip(2, 256).astype(int)
@@ -84,18 +81,15 @@ def draw_batches(tokens, V, n=8, pairs=40_000):
         return out.masked_fill(torch.arange(out.size(1)) >= torch.tensor(lengths)[:, None], 0)
     return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in plan(n_src, n_tgt, tokens)[:n]]
 
-clock = time.perf_counter
-
-def seconds(f, device):
-    sync = torch.cuda.synchronize if device == 'cuda' else lambda: None
+def seconds(f, a):
+    clock, sync = time.process_time if a.cpu_time else time.perf_counter, torch.cuda.synchronize if a.device == 'cuda' else lambda: None
     sync(); start = clock(); f(); sync()
     return clock() - start
 
-def matmul_rate(device, dtype):
+def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training."
-    sizes = (1024, 2048) if device == 'cpu' else (4096, 8192)
-    pairs = [torch.randn(2, n, n, device=device, dtype=dtype) for n in sizes]
-    return max(2 * a.size(0) ** 3 / seconds(lambda: a @ b, device) for a, b in pairs * 3)
+    pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
+    return max(2 * x.size(0) ** 3 / seconds(lambda: x @ y, a) for x, y in pairs * 3)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
@@ -103,82 +97,78 @@ def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     loss = F.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=0, label_smoothing=eps_ls)
     accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()
 
-def training(name, build, c, a, accelerator):
-    "One model with everything it needs: its number of parameters, and a function that trains it on one batch."
+def trainee(name, c, a, accelerator):
+    "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
-    model, ours = build(c).train(), name == 'ours' or a.same_step
-    params = n_parameters(model)
-    optimizer = adam(model) if ours else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
+    model, one_update = builders[name](c).train(), update if name == 'ours' or a.same_step else plain_update
+    optimizer = adam(model) if one_update is update else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
+    params = n_parameters(model)
     model, optimizer = accelerator.prepare(model, optimizer)
     if a.compile: model = torch.compile(model, dynamic=True)
-    one_update = update if ours else plain_update
-    print(f'{name:22}{params:>12,} parameters', flush=True)
     return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, c.eps_ls)
 
 kinds = {'matrix products': 'mm', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
          'Adam': 'adam addcdiv addcmul lerp sqrt', 'random numbers of dropout': 'bernoulli dropout', 'filling with zeros': 'fill_'}
 
-def profile(step, device):
+def profile(step, a):
     "Share of time by kind of operation, as torch.profiler sees one step."
     with torch.profiler.profile() as p: step()
-    ops = [(e.key, e.self_device_time_total if device == 'cuda' else e.self_cpu_time_total)
+    ops = [(e.key, e.self_device_time_total if a.device == 'cuda' else e.self_cpu_time_total)
            for e in p.key_averages() if e.device_type == torch.autograd.DeviceType.CPU]
     total, shares = sum(t for _, t in ops), dict.fromkeys([*kinds, 'everything else'], 0.)
-    for key, t in ops:
-        shares[next((k for k, names in kinds.items() if any(n in key for n in names.split())), 'everything else')] += t / total
+    for key, t in ops: shares[next((k for k, names in kinds.items() if any(n in key for n in names.split())), 'everything else')] += t / total
     return shares
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--recipe', choices=['base', 'big'], default='base', help='sizes of the models')
-    p.add_argument('--tokens', type=int, default=1024, help='padded tokens of a batch on each side; the paper: 25000')
-    p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    p.add_argument('--dtype', choices=['fp32', 'bf16'], default='fp32', help='bf16: autocast, weights stay in float32')
-    p.add_argument('--compile', action='store_true', help='torch.compile every model, with dynamic shapes')
-    p.add_argument('--same-step', action='store_true', help="train the peers, too, with our loss and optimizer")
-    p.add_argument('--rounds', type=int, default=5, help='timed rounds, after two that warm up')
-    p.add_argument('--threads', type=int, default=torch.get_num_threads(), help='of the CPU')
-    p.add_argument('--cpu-time', action='store_true', help='count processor seconds, for a machine that others use too; with --threads 1')
-    p.add_argument('--profile', action='store_true', help='also say where our step spends its time')
-    p.add_argument('--out', help='write the results to this JSON file')
-    return p.parse_args()
+def installed(package):
+    try: return version(package)
+    except PackageNotFoundError: return None
 
-def main():
-    a = arguments()
-    if a.cpu_time: global clock; clock = time.process_time
+dtypes = dict(fp32=torch.float32, bf16=torch.bfloat16)
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--recipe', choices=['base', 'big'], default='base', help='sizes of the models')
+p.add_argument('--tokens', type=int, default=1024, help='padded tokens of a batch on each side; the paper: 25000')
+p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
+p.add_argument('--dtype', choices=dtypes, default='fp32', help='bf16: autocast, weights stay in float32')
+p.add_argument('--compile', action='store_true', help='torch.compile every model, with dynamic shapes')
+p.add_argument('--same-step', action='store_true', help="train the peers, too, with our loss and optimizer")
+p.add_argument('--rounds', type=int, default=5, help='timed rounds, after two that warm up')
+p.add_argument('--threads', type=int, default=torch.get_num_threads(), help='of the CPU')
+p.add_argument('--cpu-time', action='store_true', help='count processor seconds, on a machine that others use too; only with --threads 1')
+p.add_argument('--profile', action='store_true', help='also say where our step spends its time')
+p.add_argument('--out', help='write the results to this JSON file, too')
+
+def main(a):
+    if a.cpu_time and (a.threads > 1 or a.device == 'cuda'): sys.exit('error: --cpu-time needs --device cpu --threads 1')
     torch.set_num_threads(a.threads)
-    c, cuda, dtype = recipes[a.recipe].model, a.device == 'cuda', dict(fp32=torch.float32, bf16=torch.bfloat16)[a.dtype]
-    accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
-    entries, batches, peak = {}, draw_batches(a.tokens, c.vocab_size, a.rounds), 0.
-    for name, build in {'ours': Transformer, **peers}.items():
-        try: entries[name] = training(name, build, c, a, accelerator)
+    c, cuda, peak = recipes[a.recipe].model, a.device == 'cuda', 0.
+    accelerator, batches, entries = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no'), draw_batches(a.tokens, c.vocab_size, a.rounds), {}
+    for name in builders:
+        try: entries[name] = trainee(name, c, a, accelerator)
         except ImportError as e: print(f"{name} is left out ({e}): pip install -e '.[bench]'")
     times, memory = {name: [] for name in entries}, dict.fromkeys(entries, 0)
     for i in range(-2, a.rounds):
-        peak = max(peak, matmul_rate(a.device, dtype))
+        peak = max(peak, matmul_rate(a))
         for name, (params, step) in entries.items():
-            if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params  # own: weights, moments
-            t = seconds(lambda: step(*batches[i]), a.device)
-            if i >= 0: times[name].append(t)
-            if i >= 0 and cuda: memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - others)
+            if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params   # own: weights, two moments
+            times[name].append(seconds(lambda: step(*batches[i % a.rounds]), a))
+            if cuda and i >= 0: memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - others)
 
     pieces = [(tgt[:, 1:] != 0).sum().item() for _, tgt in batches]
     flops = [train_flops(c, *src.shape, tgt.size(1) - 1) for src, tgt in batches]
     sheet = next((v for k, v in peaks.items() if cuda and k in torch.cuda.get_device_name()), None)
-    def row(t, name): return dict(
-        parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=median(n / x for n, x in zip(pieces, t)),
-        of_matmul_peak=median(f / x / peak for f, x in zip(flops, t)), mfu=median(mfu(f, x, sheet) for f, x in zip(flops, t)) if sheet else None,
-        peak_memory_GB=memory[name] / 1e9 if cuda else None, time_over_ours=median(x / o for x, o in zip(t, times['ours'])),
-        hours_of_the_run=median(t) * recipes[a.recipe].steps / 3600)
-    models = {name: row(t, name) for name, t in times.items()}
-    machine = dict(device=torch.cuda.get_device_name() if cuda else f'{platform.machine()}, {a.threads} threads', matmul_TFLOPs=peak / 1e12,
-                   versions={p: version(p) for p in ('torch', 'x-transformers', 'transformers') if p == 'torch' or find_spec(p.replace('-', '_'))})
-    results = dict(command=' '.join(sys.argv), machine=machine, models=models)
-    if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a.device)
-    print(json.dumps(results, indent=1) if a.out is None else f'written to {a.out}')
+    def row(name, t):
+        over = lambda x: median(n / s for n, s in zip(x, t))
+        return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces), of_matmul_peak=over(flops) / peak,
+                    time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])), hours_of_the_run=median(t) * recipes[a.recipe].steps / 3600,
+                    **(dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}))
+    models = {name: row(name, t[2:]) for name, t in times.items()}
+    results = dict(command=' '.join(sys.argv), device=torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU', threads=a.threads, matmul_TFLOP_per_s=peak / 1e12,
+                   versions={name: installed(name) for name in ('torch', 'x-transformers', 'transformers')}, models=models)
+    if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a)
+    print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
     rivals = [m['time_over_ours'] for name, m in models.items() if name != 'ours']
-    if rivals: print(f'ours is {min(rivals):.2f} x the fastest peer')
+    if rivals: print(f'ours does {min(rivals):.2f} times the work of the fastest peer')
 
-if __name__ == '__main__': main()
+if __name__ == '__main__': main(p.parse_args())

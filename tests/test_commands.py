@@ -1,14 +1,15 @@
 "The commands as a user types them: bad input gets one line that says what is wrong, and nothing is lost."
-import os, subprocess, sys
+import os, signal, subprocess, sys
 from pathlib import Path
 import pytest
 from annotated_transformer.corpora import namer
 
 SMALL = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=2 warmup_steps=2 average=1 save_every='2 steps'"
+TRAINED = "N=1 d_model=64 d_ff=128 vocab_size=100 tokens=1024 steps=200 warmup_steps=60 average=1 max_len=60 save_every='200 steps'"
 
 def run(name, *args, stdin=''):
     command = [Path(sys.executable).parent / name, *args]
-    return subprocess.run(list(map(str, command)), input=stdin, capture_output=True, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
+    return subprocess.run(list(map(str, command)), input=stdin, capture_output=True, text=isinstance(stdin, str), timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1'})
 
 def write(folder, **files):
     folder.mkdir(exist_ok=True)
@@ -20,11 +21,11 @@ def names(lang, n=300): return '\n'.join(map(namer(lang), range(n)))
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
     folder = write(tmp_path_factory.mktemp('corpus'), train_en=names('en'), train_de=names('de'))
-    result = run('transformer_train', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', SMALL)
+    result = run('transformer_train', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', TRAINED)
     assert result.returncode == 0, result.stderr
     return folder / 'run'
 
-@pytest.mark.parametrize('name', ['train', 'translate', 'evaluate', 'average', 'demo'])
+@pytest.mark.parametrize('name', ['train', 'translate', 'evaluate', 'export', 'average', 'demo'])
 def test_help(name):
     result = run(f'transformer_{name}', '--help')
     assert result.returncode == 0 and '--' in result.stdout
@@ -56,11 +57,95 @@ def test_one_line_out_for_one_line_in(trained):
     out = result.stdout.split('\n')
     assert len(out) == len(lines) + 1 and out[1] == '' and out[4] == ''
 
+STRANGE = {
+    'a byte order mark':     (b'\xef\xbb\xbfseven\nseven\n', lambda out: out[0] == out[1]),
+    'carriage returns':      (b'seven\r\nseven\nse\rven\n', lambda out: out[0] == out[1]),
+    'bytes that are no text': (b'\xff\xfe\x80\nseven\n', lambda out: len(out[1])),
+    'control characters':    (b'a\x00b\x07\x1b[31m\nse\x0bven\x0c\n\x1c\x1d\x85\nseven\n', lambda out: len(out[3])),
+    'separators':            ('se\u2028ven\u2029\u0085\nseven\n'.encode(), lambda out: len(out[1])),
+    'no end of line':        (b'seven\nseven', lambda out: out[0] == out[1]),
+    'blank lines':           (b'\n\n \t\n\nseven\n\n', lambda out: out[4] and not any(out[:4] + out[5:])),
+    'unknown characters':    ('\u4e03 \U0001f600 \u0434\u0430\nseven\n'.encode(), lambda out: len(out[1])),
+    'nothing':               (b'', lambda out: out == []),
+}
+
+@pytest.mark.parametrize('case', STRANGE)
+def test_any_line(case, trained):
+    "One line out for one line in, in order, whatever is in the lines."
+    data, right = STRANGE[case]
+    result = run('transformer_translate', trained, '--beam', '1', stdin=data)
+    out = result.stdout.decode().split('\n')
+    assert out.pop() == '' and len(out) == len(data.removesuffix(b'\n').split(b'\n') if data else [])
+    assert not any(len(line.splitlines()) > 1 for line in out) and right(out), (out, result.stderr)
+
+def test_long_lines(trained):
+    "A line of more pieces than the model can take is translated in parts, or refused; its number is named."
+    lines = ['seven', ' '.join(map(namer('en'), range(60))), 'nine', 'x' * 3000]
+    split = run('transformer_translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
+    assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 pieces: translated in' in split.stderr and 'line 4' in split.stderr
+    refused = run('transformer_translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
+    assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
+
+def test_long_stream(trained):
+    "Memory does not grow with the stream: 2,000 lines, 100,000 lines (nine of ten are blank, to save time)."
+    script = """if True:
+        import resource, runpy, sys
+        sys.argv = sys.argv[1:]
+        try: runpy.run_path(sys.argv[0], run_name='__main__')
+        finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"""
+    command = [sys.executable, '-c', script, Path(sys.executable).parent / 'transformer_translate', trained, '--beam', '1']
+    peak = {}
+    for n in 2_000, 100_000:
+        lines = [namer('en')(i % 300) if i % 10 == 0 else '' for i in range(n)]
+        result = subprocess.run(list(map(str, command)), input='\n'.join(lines) + '\n', capture_output=True, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
+        assert result.stdout.count('\n') == n, result.stderr
+        peak[n] = int(result.stderr.split()[-1])                   # kB
+    assert peak[100_000] < peak[2_000] + 20_000
+
+def test_ctrl_c_leaves_complete_lines(trained):
+    command = [Path(sys.executable).parent / 'transformer_translate', trained, '--beam', '1']
+    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b'seven\n' * 3000); process.stdin.flush()
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130 and b'Traceback' not in err
+    assert all(line == first for line in (first + out).splitlines(keepends=True))
+
+def test_reader_that_stops(trained):
+    "As in `transformer_translate … | head -n 1`."
+    command = f'yes seven | head -n 5000 | {Path(sys.executable).parent}/transformer_translate {trained} --beam 1 | head -n 1'
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
+    assert result.stdout.count('\n') == 1 and result.stderr == ''
+
+def test_other_engine(trained):
+    "CTranslate2, greedy: the same translations; without an export, or after another training, it says what to do."
+    lines = '\n'.join(map(namer('en'), range(200))) + '\n\n'
+    missing = run('transformer_translate', trained, '--engine', 'ctranslate2', stdin=lines)
+    assert missing.returncode == 1 and 'transformer_export' in missing.stderr and 'Traceback' not in missing.stderr
+    assert 'ctranslate2: ' in run('transformer_export', trained).stdout
+    ours, theirs = (run('transformer_translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
+    assert len(ours) == len(theirs) == 202 and sum(a == b for a, b in zip(ours, theirs)) >= 200
+    assert "use one of pytorch, ctranslate2" in run('transformer_translate', trained, '--engine', 'onnx', stdin=lines).stderr
+    assert '--to tflite: use one of' in run('transformer_export', trained, '--to', 'tflite').stderr
+
+def test_compare_two_systems(trained, tmp_path):
+    run('transformer_evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
+    shown = run('transformer_evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
+    assert f'sacreBLEU beyond {tmp_path}/greedy: ' in shown and 'p = ' in shown and '95 % interval: ' in shown and 'sentences/s: ' in shown
+    (tmp_path / 'short').write_text('a\n')
+    assert 'short has 1 lines' in run('transformer_evaluate', trained, '--baseline', tmp_path / 'short').stderr
+
+def test_ensemble(trained):
+    "A model with itself gives what it gives alone; models with different pieces are refused."
+    lines = '\n'.join(map(namer('en'), range(50))) + '\n'
+    assert run('transformer_translate', f'{trained},{trained}', stdin=lines).stdout == run('transformer_translate', trained, stdin=lines).stdout
+
 def test_evaluate_and_average(trained, tmp_path):
     shown = run('transformer_evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
     assert f"{(tmp_path / 'hyp').read_text().count(chr(10))} sentences" in shown
     assert 'chrF: ' in shown and 'signature: nrefs:1' in shown and 'exact match: ' in shown.splitlines()[-1]
-    assert 'step-00000002' in run('transformer_average', trained, '--n', '1').stdout
+    assert 'step-00000200' in run('transformer_average', trained, '--n', '1').stdout
 
 def test_unequal_test_files(trained, tmp_path):
     files = write(tmp_path / 'test', a='one\ntwo\n', b='eins\n')

@@ -2,6 +2,7 @@
 import os, random, shutil, signal, subprocess, sys, time
 from pathlib import Path
 import pytest, safetensors.torch, torch
+from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer import training
 from annotated_transformer.corpora import namer
@@ -169,6 +170,15 @@ def test_two_runs_in_one_folder(folder):
     refused = train(folder, folder / 'shared-folder', '', 1, '--resume', check=False)
     run.kill(); run.wait()
     assert refused.returncode == 1 and 'in use by another run' in refused.stderr and 'Traceback' not in refused.stderr
+
+def test_configurations(folder, whole):
+    "accelerate understands every file in configs/; launched with the one for the CPU, a run ends where it does without."
+    configs = Path(__file__).parents[1] / 'configs'
+    for path in configs.glob('*.yaml'): assert load_config_from_file(str(path)).compute_environment == 'LOCAL_MACHINE'
+    args = command(folder, folder / 'launched')
+    launch = [sys.executable, '-m', 'accelerate.commands.accelerate_cli', 'launch', '--config_file', str(configs / 'cpu.yaml')]
+    subprocess.run([*launch, *args[1:]], check=True, capture_output=True, timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1'})
+    assert_close(weights(folder / 'launched'), whole, rtol=0, atol=0)
 
 @pytest.mark.parametrize('name, value', [('ACCELERATE_MIXED_PRECISION', 'bf16'), ('ACCELERATE_DYNAMO_BACKEND', 'eager')])
 def test_accelerate_options(folder, whole, name, value):

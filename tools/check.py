@@ -197,7 +197,7 @@ def main():
     parser.add_argument('--root', type=Path, default=ROOT, help='the project to check')
     args = parser.parse_args()
     root, checks = args.root.resolve(), dict(FAST)
-    if not args.fast: checks |= {p.stem: partial(notebook, p) for p in notebooks(root)} | {'pytest': pytest}
+    if not args.fast: checks = {'pytest': pytest} | checks | {p.stem: partial(notebook, p) for p in notebooks(root)}   # the longest first
     if unknown := set(args.names) - set(checks): parser.error(f'no check is called {", ".join(sorted(unknown))}')
     checks = {name: checks[name] for name in args.names or checks}
     failed = 0
