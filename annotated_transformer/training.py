@@ -234,6 +234,7 @@ def write_checkpoint(path:Path, weights:dict, state:dict, best=None):
         tmp.mkdir(parents=True)
         safetensors.torch.save_file(weights, tmp / 'model.safetensors')
         torch.save(state, tmp / 'training.pt')
+        shutil.copymode(tmp / 'training.pt', tmp / 'model.safetensors')      # safetensors shows its files to their owner only
         (tmp / 'SHA256SUMS').write_text(''.join(f'{digest(p)}  {p.name}\n' for p in sorted(tmp.iterdir())))
         for p in [*tmp.iterdir(), tmp]: sync(p)
         if best:
@@ -315,6 +316,7 @@ def average_checkpoints(
         verify(p)
         for k, v in safetensors.torch.load_file(p / 'model.safetensors').items(): mean[k] = mean.get(k, 0) + v.double() / len(last)
     safetensors.torch.save_file({k: v.float() for k, v in mean.items()}, Path(run_dir) / 'model.safetensors.tmp')
+    shutil.copymode(last[-1] / 'training.pt', Path(run_dir) / 'model.safetensors.tmp')
     (Path(run_dir) / 'model.safetensors.tmp').replace(Path(run_dir) / 'model.safetensors')
     return last
 
@@ -327,15 +329,16 @@ def validate(
 ) -> tuple[float, float]:    # nats per piece without smoothing, share of pieces ranked first
     "Score every validation pair once, the processes taking turns; each has as many turns, the last perhaps with padding only."
     model.eval()
-    total, world = torch.zeros(3, dtype=torch.float64, device=accelerator.device), accelerator.num_processes   # loss, hits, pieces
+    total, world = [0., 0, 0], accelerator.num_processes                 # loss, hits, pieces
     for i in range(accelerator.process_index, -(-len(batches) // world) * world, world):
         src, tgt = (t.to(accelerator.device) for t in batches[i])
         if i >= len(batches): tgt.fill_(batches.pad_id)
         logits, gold = model(src, tgt[:, :-1]), tgt[:, 1:]
         loss, n = label_smoothed_loss(logits, gold, 0., batches.pad_id)
-        total += torch.stack([loss, ((logits.argmax(-1) == gold) & (gold != batches.pad_id)).sum(), n])
+        hits = ((logits.argmax(-1) == gold) & (gold != batches.pad_id)).sum()
+        total = [a + b.item() for a, b in zip(total, (loss, hits, n))]
     model.train()
-    loss, hits, n = accelerator.reduce(total).tolist()
+    loss, hits, n = accelerator.reduce(torch.tensor(total, device=accelerator.device)).tolist()
     return loss / n, hits / n
 
 # %% ../nbs/55_training.ipynb #metrics

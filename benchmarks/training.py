@@ -3,11 +3,11 @@
 All have the sizes of the paper's base or big model, the same batches, label smoothing and Adam, and dropout only where the
 paper has it. Rounds are interleaved, so that a busy moment hits everybody; `time_over_ours` compares steps of one round.
 
-    python benchmarks/training.py                                            # base, 1,024 + 1,024 tokens, on the CPU
+    python benchmarks/training.py                                            # base, up to 2,048 + 2,048 tokens, on the CPU
     python benchmarks/training.py --device cuda --dtype bf16 --tokens 25000 --recipe big --compile --out big.json
 """
 import argparse, json, platform, sys, time
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 import numpy as np
@@ -49,7 +49,8 @@ class XTransformers(nn.Module):
                       ff_custom_activation=nn.ReLU(), attn_sublayer_dropout=c.P_drop, ff_sublayer_dropout=c.P_drop)
         ends = dict(num_tokens=c.vocab_size, max_seq_len=c.max_len, emb_dropout=c.P_drop, scaled_sinu_pos_emb=True)
         self.encoder = TransformerWrapper(attn_layers=Encoder(**layers), return_only_embed=True, **ends)
-        self.decoder = TransformerWrapper(attn_layers=Decoder(cross_attend=True, **layers), tie_embedding=True, token_emb=self.encoder.token_emb, **ends)
+        self.decoder = TransformerWrapper(attn_layers=Decoder(cross_attend=True, **layers), tie_embedding=True,
+                                          token_emb=self.encoder.token_emb, **ends)
 
     def forward(self, src, tgt):
         mask = src != 0
@@ -82,7 +83,8 @@ def draw_batches(tokens, V, n, pairs=40_000):
     return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in plan(n_src, n_tgt, tokens)[:n]]
 
 def seconds(f, a):
-    clock, sync = time.process_time if a.cpu_time else time.perf_counter, torch.cuda.synchronize if a.device == 'cuda' else lambda: None
+    clock = time.process_time if a.cpu_time else time.perf_counter
+    sync = torch.cuda.synchronize if a.device == 'cuda' else lambda: None
     sync(); start = clock(); f(); sync()
     return clock() - start
 
@@ -120,14 +122,10 @@ def profile(step, a):
     for key, t in ops: shares[next((k for k, names in kinds.items() if any(n in key for n in names.split())), 'everything else')] += t / total
     return shares
 
-def installed(package):
-    try: return version(package)
-    except PackageNotFoundError: return None
-
 dtypes = dict(fp32=torch.float32, bf16=torch.bfloat16)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--recipe', choices=['base', 'big'], default='base', help='sizes of the models')
-p.add_argument('--tokens', type=int, default=1024, help='padded tokens of a batch on each side; the paper: 25000')
+p.add_argument('--tokens', type=int, default=2048, help='most padded tokens of a batch on each side; the paper: 25000')
 p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
 p.add_argument('--dtype', choices=dtypes, default='fp32', help='bf16: autocast, weights stay in float32')
 p.add_argument('--compile', action='store_true', help='torch.compile every model, with dynamic shapes')
@@ -141,8 +139,9 @@ p.add_argument('--out', help='write the results to this JSON file, too')
 def main(a):
     if a.cpu_time and (a.threads > 1 or a.device == 'cuda'): sys.exit('error: --cpu-time needs --device cpu --threads 1')
     torch.set_num_threads(a.threads)
-    c, cuda, peak = recipes[a.recipe].model, a.device == 'cuda', 0.
-    accelerator, batches, entries = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no'), draw_batches(a.tokens, c.vocab_size, a.rounds), {}
+    c, cuda, peak, entries = recipes[a.recipe].model, a.device == 'cuda', 0., {}
+    accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
+    batches = draw_batches(a.tokens, c.vocab_size, a.rounds)
     for name in builders:
         try: entries[name] = trainee(name, c, a, accelerator)
         except ImportError as e: print(f"{name} is left out ({e}): pip install -e '.[bench]'")
@@ -159,12 +158,15 @@ def main(a):
     sheet = next((v for k, v in peaks.items() if cuda and k in torch.cuda.get_device_name()), None)
     def row(name, t):
         over = lambda x: median(n / s for n, s in zip(x, t))
-        return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces), of_matmul_peak=over(flops) / peak,
-                    time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])), hours_of_the_run=median(t) * recipes[a.recipe].steps / 3600,
-                    **(dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}))
+        gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
+        return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces),
+                    of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])),
+                    hours_of_the_run=median(t) * recipes[a.recipe].steps / 3600, **gpu)
     models = {name: row(name, t[2:]) for name, t in times.items()}
-    results = dict(command=' '.join(sys.argv), device=torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU', threads=a.threads, matmul_TFLOP_per_s=peak / 1e12,
-                   versions={name: installed(name) for name in ('torch', 'x-transformers', 'transformers')}, models=models)
+    device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'
+    results = dict(command=' '.join(sys.argv), device=device, threads=a.threads, clock='processor time' if a.cpu_time else 'wall',
+                   versions={m: version(m) for m in ('torch', 'x_transformers', 'transformers') if m in sys.modules},
+                   matmul_TFLOP_per_s=peak / 1e12, models=models)
     if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a)
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')

@@ -20,9 +20,16 @@ def command(folder, out, changes='', processes=1, *extra):
     args = ['--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', f'{CHANGES} {changes}', *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
-def train(*args, check=True):
+def launch(*args, check=True):
     env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
     return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check, timeout=300)
+
+def train(folder, out, changes='', resume=False, **options):
+    "What `launch` does with one process, here: starting Python takes longer than these runs."
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    training.train(training.get_recipe('demo', f'{CHANGES} {changes}'), 'text_en_de', out, folder, resume, **options)
+    torch.set_num_threads(threads)
 
 def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
 
@@ -35,7 +42,7 @@ def whole(folder):
 def test_shared_update(folder, whole, processes, accumulate):
     "However an update is shared, twelve of them give the same weights: float32, and Adam divides by small numbers."
     out = folder / f'shared-{processes}'
-    train(folder, out, f'accumulate={accumulate}', processes)
+    launch(folder, out, f'accumulate={accumulate}', processes)
     assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
 
 ONE_UPDATE = """
@@ -67,7 +74,7 @@ def test_gradients_of_shared_updates(tmp_path):
     for shared in (1, 4), (2, 2): assert_close(after(*shared), one, rtol=0, atol=1e-9)
 
 def start(*args):
-    "The same as `train`, in the background, as a process group of its own."
+    "The same as `launch`, in the background, as a process group of its own."
     env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
     return subprocess.Popen(command(*args), env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -83,11 +90,12 @@ def test_terminated(folder, whole, processes):
     run.send_signal(signal.SIGTERM)
     message = run.communicate(timeout=100)[1]
     assert 'nothing is lost, continue with --resume' in message
-    if processes == 1: assert run.returncode == 0 and 'Traceback' not in message
     done = int(training.checkpoints(out, '*')[-1].name[-8:])
-    train(folder, out, f'steps={done + 10}', processes, '--resume')
-    train(folder, out.with_name(out.name + '-whole'), f'steps={done + 10}', processes)
-    assert_close(weights(out), weights(out.with_name(out.name + '-whole')), rtol=0, atol=0)
+    if processes == 2: return                               # what it resumes to, two killed processes show below
+    assert run.returncode == 0 and 'Traceback' not in message
+    train(folder, out, f'steps={done + 10}', resume=True)
+    train(folder, folder / 'not-terminated', f'steps={done + 10}')
+    assert_close(weights(out), weights(folder / 'not-terminated'), rtol=0, atol=0)
 
 @pytest.mark.parametrize('processes, kills', [(1, 4), (2, 2)])
 def test_killed(folder, processes, kills):
@@ -103,8 +111,9 @@ def test_killed(folder, processes, kills):
         run.wait()
         killed += 1
     assert killed > 0
-    train(folder, out, changes, processes, '--resume')
-    train(folder, folder / f'undisturbed-{processes}', changes, processes)
+    launch(folder, out, changes, processes, '--resume')
+    if processes == 1: train(folder, folder / 'undisturbed-1', changes)
+    else: launch(folder, folder / 'undisturbed-2', changes, processes)
     for name in ('model.safetensors', 'best.safetensors'):
         assert (out / name).read_bytes() == (folder / f'undisturbed-{processes}' / name).read_bytes(), name
 
@@ -112,7 +121,7 @@ def test_other_number_of_processes(folder, whole):
     "Begun by one process, finished by two: said aloud, and the same up to rounding (no dropout here)."
     out = folder / 'handed-over'
     train(folder, out, 'steps=8')
-    result = train(folder, out, '', 2, '--resume')
+    result = launch(folder, out, '', 2, '--resume')
     assert '1 processes wrote step-00000008, 2 go on' in result.stdout
     assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
 
@@ -125,7 +134,7 @@ def test_disk_full(folder, whole):
     result = subprocess.run([sys.executable, '-c', small, *args[args.index('annotated_transformer.training') + 1:]], capture_output=True, text=True, timeout=100)
     assert result.returncode == 1 and 'step-00000008 could not be written' in result.stderr and 'make room' in result.stderr, result.stderr
     assert 'Traceback' not in result.stderr and [p.name for p in (out / 'checkpoints').iterdir()] == ['step-00000004']
-    train(folder, out, '', 1, '--resume')
+    train(folder, out, resume=True)
     assert_close(weights(out), whole, rtol=0, atol=0)
 
 @pytest.mark.parametrize('damage', [lambda data: data[:-100], lambda data: data[:(i := len(data) // 2)] + bytes([data[i] ^ 1]) + data[i + 1:], lambda data: b''])
@@ -142,15 +151,15 @@ def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
     out = folder / 'damaged'
     train(folder, out)
     (out / 'checkpoints' / 'step-00000012' / 'training.pt').write_bytes(b'')
-    refused = train(folder, out, '', 1, '--resume', check=False)
+    refused = launch(folder, out, '', 1, '--resume', check=False)
     assert refused.returncode == 1 and 'step-00000012/training.pt is damaged' in refused.stderr and 'Traceback' not in refused.stderr
-    train(folder, out, '', 1, '--resume', '--skip_damaged')
+    train(folder, out, resume=True, skip_damaged=True)
     assert_close(weights(out), whole, rtol=0, atol=0)
 
 def test_loss_is_not_a_number(folder):
     "The run stops and names update and batch; with two processes, too, none is left waiting."
     for processes in 1, 2:
-        result = train(folder, folder / f'nan-{processes}', "peak_lr=1e30 steps=50 save_every='50 steps'", processes, check=False)
+        result = launch(folder, folder / f'nan-{processes}', "peak_lr=1e30 steps=50 save_every='50 steps'", processes, check=False)
         assert result.returncode == 1 and result.stderr.count('error: the loss of update') == 1 and 'epoch 1' in result.stderr
         assert not training.checkpoints(folder / f'nan-{processes}', '*')
 
@@ -159,7 +168,7 @@ def test_changed_corpus(folder, whole, tmp_path):
     for f in folder.glob('train.*'): shutil.copy(f, tmp_path)
     train(tmp_path, tmp_path / 'runs' / 'a', 'steps=4')
     (tmp_path / 'train.de').write_text((tmp_path / 'train.de').read_text().replace('eins', 'Eins', 1))
-    refused = train(tmp_path, tmp_path / 'runs' / 'a', '', 2, '--resume', check=False)
+    refused = launch(tmp_path, tmp_path / 'runs' / 'a', '', 2, '--resume', check=False)
     assert refused.returncode == 1 and refused.stderr.count('has changed since') == 1
     train(tmp_path, tmp_path / 'runs' / 'b', 'steps=4')
     assert len([p for p in (tmp_path / 'runs' / '.data').iterdir() if p.is_dir()]) == 2
@@ -167,7 +176,7 @@ def test_changed_corpus(folder, whole, tmp_path):
 def test_two_runs_in_one_folder(folder):
     run = start(folder, folder / 'shared-folder', 'steps=100000')
     wait_for(folder / 'shared-folder' / 'metrics.jsonl', run)
-    refused = train(folder, folder / 'shared-folder', '', 1, '--resume', check=False)
+    refused = launch(folder, folder / 'shared-folder', '', 1, '--resume', check=False)
     run.kill(); run.wait()
     assert refused.returncode == 1 and 'in use by another run' in refused.stderr and 'Traceback' not in refused.stderr
 
@@ -189,9 +198,9 @@ def test_accelerate_options(folder, whole, name, value):
     assert {w.dtype for w in weights(out).values()} == {torch.float32}
 
 def test_tracker(folder):
-    train(folder, folder / 'tracked', '', 1, '--track', 'tensorboard')
+    train(folder, folder / 'tracked', track='tensorboard')
     assert list((folder / 'tracked').rglob('events.out.tfevents*'))
-    refused = train(folder, folder / 'tracked-2', '', 1, '--track', 'nothing', check=False)
+    refused = launch(folder, folder / 'tracked-2', '', 1, '--track', 'nothing', check=False)
     assert refused.returncode == 1 and 'tensorboard' in refused.stderr and 'Traceback' not in refused.stderr
 
 SHARDED = """
@@ -253,6 +262,6 @@ def test_interrupted_between_checkpoints(folder, monkeypatch):
     assert_close(weights(folder / 'between'), weights(folder / 'here'), rtol=0, atol=0)
 
 def test_second_run_is_refused(folder, whole):
-    refused = train(folder, folder / 'whole', check=False)
+    refused = launch(folder, folder / 'whole', check=False)
     assert refused.returncode == 1 and 'already holds a run' in refused.stderr and 'Traceback' not in refused.stderr
     assert_close(weights(folder / 'whole'), whole, rtol=0, atol=0)

@@ -1,0 +1,143 @@
+"""How fast is beam search? Ours against CTranslate2 and Hugging Face's Marian `generate`, with the same weights.
+
+All translate the test split of a run, the longest sentences first, with the same beam, limit and threads; words are cut into
+pieces before the clock starts. Rounds are interleaved, so that a busy moment hits everybody; `speed_over_ours` compares runs
+of one round. The peers divide a log-probability by length^α, so most of their translations are ours, not all; `same_as_ours_alpha_0`
+counts those of a search without penalty.
+
+    python benchmarks/decoding.py runs/multi30k
+    python benchmarks/decoding.py runs/multi30k --threads 2 --compile --out decoding.json
+"""
+import argparse, json, platform, sys, time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from annotated_transformer.generation import beam_search
+from annotated_transformer.translation import Translator, test_split
+
+class Ours:
+    "`beam_search` in batches of sentences of like length."
+    def __init__(self, run, translator, a):
+        self.models, t = translator.models, translator.tokenizer
+        self.special, self.pad_id, self.batch = dict(bos_id=t.bos_id, eos_id=t.eos_id), t.pad_id, a.batch
+
+    def __call__(self, ids, beam, alpha, limit):
+        batches = (pad_sequence(ids[i:i + self.batch], True, self.pad_id) for i in range(0, len(ids), self.batch))
+        return [hs[0].ids for src in batches for hs in beam_search(self.models, src, beam, alpha, n_best=1, **self.special)]
+
+class Compiled(Ours):
+    "The same with one step of the decoder compiled."
+    def __init__(self, run, translator, a):
+        if not a.compile: raise ImportError('not asked for: --compile')
+        super().__init__(run, Translator.from_pretrained(run, 'cpu'), a)
+        for m in self.models: m.decode_step = torch.compile(m.decode_step, dynamic=True)
+
+class CTranslate2:
+    "CTranslate2 with the weights in 32 bits, or in 8."
+    def __init__(self, run, translator, a, compute_type='float32'):
+        import ctranslate2
+        from annotated_transformer.production import to_ctranslate2
+        t, self.batch = translator.tokenizer, a.batch
+        with TemporaryDirectory() as folder:
+            to_ctranslate2(run, folder, None if compute_type == 'float32' else compute_type)
+            self.engine = ctranslate2.Translator(folder, intra_threads=a.threads, inter_threads=1, compute_type=compute_type)
+        self.t, self.never = t, [t.pieces([i]) for i in (t.pad_id, t.bos_id)]
+
+    def __call__(self, ids, beam, alpha, limit):
+        out = self.engine.translate_batch([self.t.pieces(row[:-1]) for row in ids], max_batch_size=self.batch, beam_size=beam, length_penalty=alpha,
+                                          max_decoding_length=limit, suppress_sequences=self.never)
+        return [self.t.sp.piece_to_id(o.hypotheses[0]) for o in out]
+
+class Int8(CTranslate2):
+    "The same with weights in 8 bits."
+    def __init__(self, run, translator, a): super().__init__(run, translator, a, 'int8')
+
+def marian_weights(ours):
+    "Our weights under Marian's names; its attention has biases, ours are zero."
+    w = {'model.shared.weight': ours.src_embed.weight}
+    def linear(name, layer): w[f'{name}.weight'], w[f'{name}.bias'] = layer.weight, torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias
+    for side, stack, position in (('encoder', ours.encoder, ours.src_position), ('decoder', ours.decoder, ours.tgt_position)):
+        w[f'model.{side}.embed_tokens.weight'], w[f'model.{side}.embed_positions.weight'] = ours.src_embed.weight, position.table[:ours.config.max_len]
+        for i, layer in enumerate(stack.layers):
+            at = f'model.{side}.layers.{i}.'
+            attns = [('self_attn', layer.self_attn)] + ([('encoder_attn', layer.memory_attn)] if side == 'decoder' else [])
+            for name, attn in attns:
+                for theirs, part in dict(q_proj=attn.W_Q, k_proj=attn.W_K, v_proj=attn.W_V, out_proj=attn.W_O).items(): linear(f'{at}{name}.{theirs}', part)
+            for (name, _), add_norm in zip(attns, layer.add_norm): linear(f'{at}{name}_layer_norm', add_norm.norm)
+            linear(at + 'fc1', layer.feed_forward.W_1); linear(at + 'fc2', layer.feed_forward.W_2); linear(at + 'final_layer_norm', layer.add_norm[-1].norm)
+    return w | {'lm_head.weight': ours.generator.weight, 'final_logits_bias': torch.zeros(1, ours.config.vocab_size)}
+
+class Marian:
+    "Hugging Face's MarianMTModel and its `generate`."
+    def __init__(self, run, translator, a):
+        from transformers import MarianConfig, MarianMTModel
+        ours, t = translator.models[0], translator.tokenizer
+        c, self.batch, self.pad_id = ours.config, a.batch_marian, t.pad_id
+        if c.norm != 'post' or not c.tied: raise ImportError('Marian is post-norm and tied')
+        self.model = MarianMTModel(MarianConfig(
+            vocab_size=c.vocab_size, d_model=c.d_model, encoder_layers=c.N, decoder_layers=c.N, encoder_ffn_dim=c.d_ff, decoder_ffn_dim=c.d_ff,
+            encoder_attention_heads=c.h, decoder_attention_heads=c.h, max_position_embeddings=c.max_len, activation_function='relu', scale_embedding=True,
+            pad_token_id=t.pad_id, bos_token_id=t.bos_id, eos_token_id=t.eos_id, decoder_start_token_id=t.bos_id, forced_eos_token_id=None)).eval()
+        self.model.load_state_dict(marian_weights(ours))
+        self.never = [t.pad_id, t.bos_id]
+
+    def __call__(self, ids, beam, alpha, limit):
+        out = []
+        for i in range(0, len(ids), self.batch):
+            src = pad_sequence(ids[i:i + self.batch], True, self.pad_id)
+            written = self.model.generate(src, attention_mask=(src != self.pad_id).long(), num_beams=beam, length_penalty=alpha, max_new_tokens=src.size(1) + 50,
+                                          suppress_tokens=self.never, do_sample=False)
+            eos = self.model.config.eos_token_id
+            out += [row[:row.index(eos)] if eos in row else row for row in written[:, 1:].tolist()]
+        return out
+
+def installed(package):
+    try: return version(package)
+    except PackageNotFoundError: return None
+
+engines = {'ours': Ours, 'ours, compiled': Compiled, 'CTranslate2 float32': CTranslate2, 'CTranslate2 int8': Int8, 'HF Marian': Marian}
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('run', help='run directory that training wrote')
+p.add_argument('--sentences', type=int, default=1000, help='of the test split, the first ones')
+p.add_argument('--beam', type=int, default=4)
+p.add_argument('--alpha', type=float, default=.6, help='length penalty')
+p.add_argument('--batch', type=int, default=100, help='sentences searched together')
+p.add_argument('--batch-marian', type=int, default=100, help='the same for Hugging Face')
+p.add_argument('--compile', action='store_true', help='also ours with torch.compile, which takes minutes to warm up')
+p.add_argument('--threads', type=int, default=1)
+p.add_argument('--rounds', type=int, default=3, help='timed rounds, after one that warms up')
+p.add_argument('--cpu-time', action='store_true', help='count processor seconds, on a machine that others use too; only with --threads 1')
+p.add_argument('--out', help='write the results to this JSON file, too')
+
+def main(a):
+    if a.cpu_time and a.threads > 1: sys.exit('error: --cpu-time needs --threads 1')
+    torch.set_num_threads(a.threads)
+    translator, clock = Translator.from_pretrained(a.run, 'cpu'), time.process_time if a.cpu_time else time.perf_counter
+    ids = sorted(translator.encode(test_split(a.run)[0][:a.sentences]), key=lambda row: -len(row))
+    limit, ready = len(ids[0]) + 50, {}
+    for name, engine in engines.items():
+        try: ready[name] = engine(a.run, translator, a)
+        except ImportError as e: print(f"{name} is left out ({e})", file=sys.stderr)
+    plain = {name: engine(ids, a.beam, 0., limit) for name, engine in ready.items()}       # and warm up
+    times, written = {name: [] for name in ready}, {}
+    for _ in range(a.rounds):
+        for name, engine in ready.items():
+            start = clock()
+            written[name] = engine(ids, a.beam, a.alpha, limit)
+            times[name].append(clock() - start)
+
+    same = lambda xs, ys: sum(x == y for x, y in zip(xs, ys, strict=True)) / len(xs)
+    def row(name): return dict(
+        sentences_per_s=len(ids) / median(times[name]), speed_over_ours=median(o / t for o, t in zip(times['ours'], times[name])),
+        same_as_ours=same(written[name], written['ours']), same_as_ours_alpha_0=same(plain[name], plain['ours']), pieces=sum(len(y) + 1 for y in written[name]) / len(ids))
+    results = dict(command=' '.join(sys.argv), device=f'{platform.machine()} CPU', threads=a.threads, sentences=len(ids), source_pieces=sum(map(len, ids)) / len(ids),
+                   versions={name: installed(name) for name in ('torch', 'ctranslate2', 'transformers')}, engines={name: row(name) for name in ready})
+    print(json.dumps(results, indent=1))
+    if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
+    for name in ready:
+        if name != 'ours': print(f"ours does {1 / results['engines'][name]['speed_over_ours']:.2f} times the sentences of {name} in the same time")
+
+if __name__ == '__main__': main(p.parse_args())

@@ -1,0 +1,39 @@
+"""Is an ensemble better than its members? Trains a recipe with several seeds, scores each run, all of them together, and tests
+the difference to the best member.
+
+    python benchmarks/ensemble.py --set 'steps=300' --out nbs/results/ensemble_numbers.json
+    python benchmarks/ensemble.py --recipe multi30k_tiny --corpus multi30k_en_de --data_dir data/multi30k --runs runs/tiny
+"""
+import argparse, json, platform
+from importlib.metadata import version
+from pathlib import Path
+import torch
+from annotated_transformer.training import get_recipe, train
+from annotated_transformer.translation import Translator, evaluate, significance, test_split
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument('--recipe', default='demo', help='a named recipe (default: demo)')
+parser.add_argument('--corpus', default='numbers', help='a corpus (default: numbers)')
+parser.add_argument('--data_dir', help='its folder, where it needs one')
+parser.add_argument('--set', default='', help="fields of the recipe to change, e.g. 'steps=300'")
+parser.add_argument('--seeds', type=int, default=3, help='members of the ensemble (default: 3)')
+parser.add_argument('--runs', default='runs/ensemble', help='run directories are RUNS-0, RUNS-1 …; finished ones are not trained again')
+parser.add_argument('--out', help='write the scores here, as JSON')
+args = parser.parse_args()
+
+runs = [Path(f'{args.runs}-{seed}') for seed in range(args.seeds)]
+for seed, run in enumerate(runs):
+    if not (run / 'model.safetensors').exists(): train(get_recipe(args.recipe, f'{args.set} seed={seed}'), args.corpus, run, args.data_dir, resume=True)
+sources, references = test_split(runs[0])
+scores, written = {}, {}
+for name, members in [*((f'seed {seed}', [run]) for seed, run in enumerate(runs)), ('ensemble', runs)]:
+    scores[name], written[name] = evaluate(Translator.from_pretrained(members), sources, references)
+    print(name, *(f'{k}: {v:.2f}' if isinstance(v, float) else f'{k}: {v}' for k, v in scores[name].items()), sep='\n  ')
+best = max(list(scores)[:-1], key=lambda name: scores[name]['sacreBLEU'])
+difference, p = significance(written['ensemble'], written[best], references, get_recipe(args.recipe).text == 'moses_lc')
+print(f'ensemble beyond {best}: {difference:+.2f} sacreBLEU, p = {p:.3f}')
+if args.out: Path(args.out).write_text(json.dumps(dict(
+    command='python benchmarks/ensemble.py ' + ' '.join(f"--{k} '{v}'" if ' ' in str(v) or '=' in str(v) else f'--{k} {v}' for k, v in vars(args).items() if v != parser.get_default(k)),
+    machine=f'{platform.machine()}, {torch.get_num_threads()} threads, no GPU' if not torch.cuda.is_available() else torch.cuda.get_device_name(),
+    versions={p: version(p) for p in ('annotated_transformer', 'torch', 'sacrebleu')}, recipe=args.recipe, changes=args.set, corpus=args.corpus,
+    sentences=len(sources), scores=scores, best=best, difference=difference, p=p), indent=1) + '\n')
