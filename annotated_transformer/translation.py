@@ -63,13 +63,13 @@ def search(self:Translator,
 ) -> list[list[int]]:              # ids of the best hypothesis of each
     "Beam search; another engine may take its place."
     src = pad_sequence(ids, True, self.tokenizer.pad_id).to(self.device)
-    return [hs[0].ids for hs in beam_search(self.models, src, beam, alpha, bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)]
+    return [hs[0].ids for hs in beam_search(self.models, src, beam, alpha, n_best=1, bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)]
 
 @patch
 def generate(self:Translator,
     sentences:list[str],
     beam:int=4, alpha:float=0.6,  # as in `beam_search`
-    tokens:int=4096,              # padded source tokens, over all beams, searched together
+    tokens:int=8192,              # padded source tokens, over all beams, searched together
     progress:bool=False,
 ) -> list[str]:                   # in the form the model was trained on
     "Translate, the longest sentences first, so that a batch holds sentences of a length; a blank line stays blank."

@@ -7,7 +7,7 @@ from pathlib import Path
 import safetensors.torch, torch
 from accelerate import Accelerator
 from datasets import load_from_disk
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
 from annotated_transformer.batching import Batches
 from annotated_transformer.training import checkpoints, validate
@@ -24,14 +24,14 @@ model = Transformer.from_pretrained(args.run_dir, f'checkpoints/{paths[-1].name}
 batches = Batches(load_from_disk(f'{args.run_dir}/data/valid'), 4096, model.pad_id)
 
 def weights(path):
-    safetensors.torch.load_model(model, path)
-    return parameters_to_vector(model.parameters()).double().detach()
+    tensors = safetensors.torch.load_file(path / 'model.safetensors', str(accelerator.device))
+    return torch.cat([tensors[name].flatten() for name, _ in model.named_parameters()]).double()
 
 def loss(vector):
     vector_to_parameters(vector.float(), model.parameters())
     return validate(model, batches, accelerator)[0]
 
-corners = [weights(paths[i] / 'model.safetensors') for i in (0, len(paths) // 2, -1)]
+corners = [weights(paths[i]) for i in (0, len(paths) // 2, -1)]
 a, u, v = corners[0], corners[1] - corners[0], corners[2] - corners[0]
 e1 = u / u.norm()
 e2 = v - (v @ e1) * e1
@@ -40,9 +40,9 @@ xy = [[((c - a) @ e).item() for e in (e1, e2)] for c in corners]
 mean = [sum(p[k] for p in xy) / 3 for k in (0, 1)]
 width = 1.1 * max(abs(p[k] - mean[k]) for p in xy for k in (0, 1))
 grids = [[m + width * (2 * i / (args.points - 1) - 1) for i in range(args.points)] for m in mean]
+named = {p.name: loss(weights(p)) for p in paths} | {'mean of the three': loss(sum(corners) / 3)}
+named[f'mean of all {len(paths)}'] = loss(sum(map(weights, paths)) / len(paths))
 plane = [[loss(a + x * e1 + y * e2) for x in grids[0]] for y in tqdm(grids[1])]
-named = {p.name: loss(weights(p / 'model.safetensors')) for p in paths} | {'mean of the three': loss(sum(corners) / 3)}
-named[f'mean of all {len(paths)}'] = loss(sum(weights(p / 'model.safetensors') for p in paths) / len(paths))
 Path(args.out).write_text(json.dumps(dict(command=f'python benchmarks/averaging.py {args.run_dir} --out {args.out}', run=Path(args.run_dir).name,
     corners=xy, mean=mean, x=grids[0], y=grids[1], loss=plane, losses=named), indent=1) + '\n')
 print(*(f'{k}: {v:.4f}' for k, v in named.items()), sep='\n')
