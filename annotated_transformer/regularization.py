@@ -22,7 +22,7 @@ class SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         log_p, right, real = ctx.saved_tensors
-        p = log_p.exp().sub_(ctx.eps_ls / log_p.size(-1))
+        p = log_p.exp_().sub_(ctx.eps_ls / log_p.size(-1))           # in the place of log_p, which is not needed again
         return p.scatter_add_(-1, right, p.new_full(right.shape, ctx.eps_ls - 1)).mul_(real * grad), None, None, None
 
 # %% ../nbs/54_regularization.ipynb #label-smoothed-loss
