@@ -104,7 +104,7 @@ def test_long_stream(trained):
 
 def test_ctrl_c_leaves_complete_lines(trained):
     command = [Path(sys.executable).parent / 'transformer_translate', trained, '--beam', '1']
-    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(list(map(str, command)), bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdin.write(b'seven\n' * 3000); process.stdin.flush()
     first = process.stdout.readline()
     process.send_signal(signal.SIGINT)
