@@ -144,7 +144,7 @@ def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
     shutil.copytree(folder / 'whole', tmp_path / 'run')
     path = tmp_path / 'run' / 'checkpoints' / 'step-00000012' / name
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=f'step-00000012.*is damaged or missing.*skip_damaged'): training.newest_checkpoint(tmp_path / 'run')
+    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): training.newest_checkpoint(tmp_path / 'run')
     assert training.newest_checkpoint(tmp_path / 'run', skip_damaged=True).name == 'step-00000008'
 
 def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
