@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from .attention import MultiHeadAttention
 from .core import heatmap
-from .generation import beam_search
+from .generation import beam_search, use_onednn
 from .tokenizer import Tokenizer, moses_detok, moses_lc
 from .training import average_checkpoints, get_recipe, plain_errors, plot_metrics, train
 from .transformer import Transformer
@@ -40,7 +40,7 @@ class Translator:
         "Load run directories. Raises FileNotFoundError naming what is missing, ValueError if the members of an ensemble have different tokenizers."
         run_dirs = [Path(d) for d in (run_dir if isinstance(run_dir, (list, tuple)) else [run_dir])]
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-        models = [Transformer.from_pretrained(d).to(device) for d in run_dirs]
+        models = [use_onednn(Transformer.from_pretrained(d)).to(device) for d in run_dirs]
         tokenizer = Tokenizer.load(run_dirs[0] / 'tokenizer.model')
         for d in run_dirs[1:]:
             if (d / 'tokenizer.model').read_bytes() != (run_dirs[0] / 'tokenizer.model').read_bytes():

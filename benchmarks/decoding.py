@@ -1,7 +1,7 @@
 """How fast is beam search? Ours against CTranslate2 and Hugging Face's Marian `generate`, with the same weights.
 
 All translate the test split of a run, the longest sentences first, with the same beam, limit and threads; words are cut into
-pieces before the clock starts. Rounds are interleaved, so that a busy moment hits everybody; `speed_over_ours` compares runs
+pieces before the clock starts. Each engine has the batch size, of those given, with which it is fastest. Rounds are interleaved, so that a busy moment hits everybody; `speed_over_ours` compares runs
 of one round. The peers divide a log-probability by length^α, so most of their translations are ours, not all; `same_as_ours_alpha_0`
 counts those of a search without penalty.
 
@@ -22,7 +22,7 @@ class Ours:
     "`beam_search` in batches of sentences of like length."
     def __init__(self, run, translator, a):
         self.models, t = translator.models, translator.tokenizer
-        self.special, self.pad_id, self.batch = dict(bos_id=t.bos_id, eos_id=t.eos_id), t.pad_id, a.batch
+        self.special, self.pad_id = dict(bos_id=t.bos_id, eos_id=t.eos_id), t.pad_id
 
     def __call__(self, ids, beam, alpha, limit):
         batches = (pad_sequence(ids[i:i + self.batch], True, self.pad_id) for i in range(0, len(ids), self.batch))
@@ -40,7 +40,7 @@ class CTranslate2:
     def __init__(self, run, translator, a, compute_type='float32'):
         import ctranslate2
         from annotated_transformer.production import to_ctranslate2
-        t, self.batch = translator.tokenizer, a.batch
+        t = translator.tokenizer
         with TemporaryDirectory() as folder:
             to_ctranslate2(run, folder, None if compute_type == 'float32' else compute_type)
             self.engine = ctranslate2.Translator(folder, intra_threads=a.threads, inter_threads=1, compute_type=compute_type)
@@ -75,7 +75,7 @@ class Marian:
     def __init__(self, run, translator, a):
         from transformers import MarianConfig, MarianMTModel
         ours, t = translator.models[0], translator.tokenizer
-        c, self.batch, self.pad_id = ours.config, a.batch_marian, t.pad_id
+        c, self.pad_id = ours.config, t.pad_id
         if c.norm != 'post' or not c.tied: raise ImportError('Marian is post-norm and tied')
         self.model = MarianMTModel(MarianConfig(
             vocab_size=c.vocab_size, d_model=c.d_model, encoder_layers=c.N, decoder_layers=c.N, encoder_ffn_dim=c.d_ff, decoder_ffn_dim=c.d_ff,
@@ -104,8 +104,7 @@ p.add_argument('run', help='run directory that training wrote')
 p.add_argument('--sentences', type=int, default=1000, help='of the test split, the first ones')
 p.add_argument('--beam', type=int, default=4)
 p.add_argument('--alpha', type=float, default=.6, help='length penalty')
-p.add_argument('--batch', type=int, default=100, help='sentences searched together')
-p.add_argument('--batch-marian', type=int, default=100, help='the same for Hugging Face')
+p.add_argument('--batch', type=int, nargs='+', default=[50, 100, 200], help='sentences searched together: each engine gets the one it is fastest with')
 p.add_argument('--compile', action='store_true', help='also ours with torch.compile, which takes minutes to warm up')
 p.add_argument('--threads', type=int, default=1)
 p.add_argument('--rounds', type=int, default=3, help='timed rounds, after one that warms up')
@@ -121,17 +120,23 @@ def main(a):
     for name, engine in engines.items():
         try: ready[name] = engine(a.run, translator, a)
         except ImportError as e: print(f"{name} is left out ({e})", file=sys.stderr)
-    plain = {name: engine(ids, a.beam, 0., limit) for name, engine in ready.items()}       # and warm up
-    times, written = {name: [] for name in ready}, {}
+    def timed(engine, batch, alpha):
+        engine.batch, start = batch, clock()
+        return engine(ids, a.beam, alpha, limit), clock() - start
+
+    times, written, batches, plain = {name: [] for name in ready}, {}, {}, {}
+    for name, engine in ready.items():
+        tried = {batch: timed(engine, batch, 0.) for batch in [a.batch[0], *a.batch]}      # the first warms up
+        batches[name] = min(tried, key=lambda batch: tried[batch][1])
+        plain[name] = tried[batches[name]][0]
     for _ in range(a.rounds):
         for name, engine in ready.items():
-            start = clock()
-            written[name] = engine(ids, a.beam, a.alpha, limit)
-            times[name].append(clock() - start)
+            written[name], seconds = timed(engine, batches[name], a.alpha)
+            times[name].append(seconds)
 
     same = lambda xs, ys: sum(x == y for x, y in zip(xs, ys, strict=True)) / len(xs)
     def row(name): return dict(
-        sentences_per_s=len(ids) / median(times[name]), speed_over_ours=median(o / t for o, t in zip(times['ours'], times[name])),
+        batch=batches[name], sentences_per_s=len(ids) / median(times[name]), speed_over_ours=median(o / t for o, t in zip(times['ours'], times[name])),
         same_as_ours=same(written[name], written['ours']), same_as_ours_alpha_0=same(plain[name], plain['ours']), pieces=sum(len(y) + 1 for y in written[name]) / len(ids))
     results = dict(command=' '.join(sys.argv), device=f'{platform.machine()} CPU', threads=a.threads, sentences=len(ids), source_pieces=sum(map(len, ids)) / len(ids),
                    versions={name: installed(name) for name in ('torch', 'ctranslate2', 'transformers')}, engines={name: row(name) for name in ready})
