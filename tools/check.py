@@ -4,7 +4,7 @@
     python tools/check.py --fast              all but running the notebooks and the tests
     python tools/check.py clean 32_attention  only the checks named; a notebook's name runs that notebook
 """
-import argparse, ast, base64, json, os, re, shutil, subprocess, sys, tempfile, time
+import argparse, ast, base64, csv, json, os, re, shutil, subprocess, sys, tempfile, time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
@@ -111,7 +111,7 @@ def cells_in_order(root):
             if lines > MAX_LINES: fault(f'{lines} lines of code: split it, {MAX_LINES} is the limit')
             if flags & {'export', 'exports', 'exporti'} and re.fullmatch(r'[0-9a-f]{8}(-.*)?|cell-\d+|number \d+', id):
                 fault('an exported cell needs a readable id, such as `multi-head`')
-            if ('label' in flags) != ('fig-cap' in flags): fault('a figure needs both `#| label: fig-…` and `#| fig-cap: …`')
+            if len(flags & {'label', 'fig-cap', 'fig-alt'}) not in (0, 3): fault('a figure needs `#| label: fig-…`, `#| fig-cap: …` and `#| fig-alt: …`')
             for o in outputs:
                 if o['output_type'] == 'error': fault(f'saved with an error, {o["ename"]}: mend it and run the notebook again')
                 for kind, data in o.get('data', {}).items():
@@ -130,14 +130,61 @@ def site(root):
     faults += [f'the sidebar lists {n}, which is not in nbs/: take it out of _quarto.yml' for n in sidebar if n not in names]
     return faults + [f'the sidebar lists {n} twice' for n in {n for n in sidebar if sidebar.count(n) > 1}]
 
+def slug(heading):
+    "The anchor that Quarto gives a heading."
+    text = re.sub(r'\[([^]]*)\]\([^)]*\)|[`*$]', r'\1', heading)
+    return re.sub(r'^[^a-z]+', '', re.sub(r'\s+', '-', re.sub(r'[^\w\s.-]', '', text.lower()).strip()))
+
+def links(root):
+    "Every link within the site, figure, citation and claim that a text names exists; a first cell is a title and one line."
+    from anchors import names as defined
+    anchors, faults = {}, []
+    for path in notebooks(root):
+        code, text = list(cells(path)), list(cells(path, 'markdown'))
+        found = anchors[path.name] = {slug(h) for _, s, _ in text for h in re.findall(r'^#+ +(.+?) *$', s, re.MULTILINE)}
+        found |= {f'at-{id}' for id, _, _ in code} | {name.lower() for _, s, _ in code if s.startswith('#| exports') for name in defined(ast.parse(s).body)} | set(re.findall(r'\{#([\w-]+)', '\n'.join(s for _, s, _ in text)))
+        labels = [m for _, s, _ in code for m in re.findall(r'^#\| *label: *(\S+)', s, re.MULTILINE)]
+        found |= set(labels)
+        faults += [f'{path.name}: the label {x} is there twice: rename one' for x in sorted({x for x in labels if labels.count(x) > 1})]
+        if text and not re.fullmatch(r'# .+\n\n> .+', text[0][1].strip()):
+            faults.append(f'{path.name}, cell {text[0][0]}: nbdev shows of the first text cell only `# title` and `> one line`: move the rest to a cell of its own')
+    bib = root/'nbs'/'references.bib'
+    cited = set(re.findall(r'^@\w+\{([^,]+),', bib.read_text(encoding='utf-8'), re.MULTILINE)) if bib.exists() else set()
+    claims = root/'nbs'/'claims.csv'
+    ids = {row['id'] for row in csv.DictReader(claims.open(encoding='utf-8'))} if claims.exists() else set()
+    for path in notebooks(root):
+        shown = [(id, ''.join(o['data']['text/markdown'])) for id, _, outputs in cells(path) for o in outputs if 'text/markdown' in o.get('data', {})]
+        for id, source in [(id, s) for id, s, _ in cells(path, 'markdown')] + shown:
+            def fault(text): faults.append(f'{path.name}, cell {id}: {text}')
+            source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
+            for target in re.findall(r'\]\((?!\w+:)([^)\s]+)', source):
+                file, _, anchor = target.partition('#')
+                if file and not (root/'nbs'/file).exists(): fault(f'links to {file}, which is not there')
+                elif anchor and anchor not in anchors.get(file or path.name, {anchor}): fault(f'links to {target}: {file or path.name} has no heading or label {anchor}')
+            for key in re.findall(r'(?<![\w.])@([A-Za-z][\w-]*)', source):
+                if key.startswith(('fig-', 'eq-', 'tbl-', 'sec-')):
+                    if key not in anchors[path.name]: fault(f'@{key} is no label of this chapter')
+                elif key not in cited: fault(f'@{key} is not in nbs/references.bib')
+        for kind in 'markdown', 'code':
+            for id, source, _ in cells(path, kind):
+                where = source if kind == 'markdown' else ' '.join(re.findall(r'^#\| *claim:(.*)', source, re.MULTILINE))
+                faults += [f'{path.name}, cell {id}: {x} is no claim of nbs/claims.csv'
+                           for x in sorted(set(re.findall(r'\bC(?:\d\.\d|4)[a-z]\b|\bCA\b', where)) - ids)]
+    return faults
+
 def pages(root):
-    "nbdev can make the pages of the site (Quarto then renders them)."
+    "nbdev can make the pages of the site (Quarto then renders them); nbdev's links to definitions arrive."
     with scratch(root) as copy:
         result = run(sys.executable, '-c', 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)', cwd=copy)
         if result.returncode:
             causes = re.findall(r'^\w+Error: .*', result.stderr, re.MULTILINE)[-1:] + [result.stderr.rpartition('\nException: ')[2].strip()]
             return ['; '.join(causes) + '\nmend the cell: for the site, only exported and import cells run']
-        return [f'{p.name} is missing from _proc: is {copy} below a hidden folder?' for p in notebooks(root) if not (copy/'_proc'/p.name).exists()]
+        made = {p.name: copy/'_proc'/p.name for p in notebooks(root)}
+        faults = [f'{name} is missing from _proc: is {copy} below a hidden folder?' for name, p in made.items() if not p.exists()]
+        text = {re.sub(r'^\d+[a-z]*_', '', p.stem): p.read_text(encoding='utf-8') for p in made.values() if p.exists()}
+        linked = {(page, anchor, name) for name, source in text.items() for page, anchor in re.findall(r'\]\([^)\s]*?(\w+)\.html#([\w.]+)\)', source)}
+        return faults + [f'the chapter {name} links to {page}.html#{anchor}, which no exported cell defines: see tools/anchors.py'
+                         for page, anchor, name in sorted(linked) if page in text and f'{{#{anchor}}}' not in text[page]]
 
 def readme(root):
     "README.md is what tools/readme.py makes of nbs/index.ipynb."
@@ -155,25 +202,50 @@ def spelling(root):
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
 
 # Time is CPU time, with that of finished child processes: the same on a busy machine as on an idle one.
-TIMED_TEST = f'''
+WATCHED_TEST = f'''
 import os, sys
 from execnb.shell import CaptureShell
 from nbdev.test import nbdev_test
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from check import printed, same
 run_cell = CaptureShell.cell
-def timed(self, cell, **kwargs):
-    start = sum(os.times()[:4])
+def watched(self, cell, **kwargs):
+    saved, start = printed(cell.get('outputs', [])), sum(os.times()[:4])
     run_cell(self, cell, **kwargs)
     seconds = sum(os.times()[:4]) - start
-    if seconds > {MAX_SECONDS}: print(f'SLOW cell {{cell.id}} takes {{seconds:.0f}} s: make it shorter or flag it `#| slow`')
-CaptureShell.cell = timed
+    if seconds > {MAX_SECONDS}: print(f'FAULT cell {{cell.id}} takes {{seconds:.0f}} s: make it shorter or flag it `#| slow`')
+    now = printed(cell.get('outputs', []))
+    if 'varies:' not in cell.directives_ and not same(saved, now):
+        print(f'FAULT cell {{cell.id}} was saved with {{saved[-300:]!r}} and now gives {{now[-300:]!r}}: save the notebook anew, or mark the cell `#| varies: true`')
+CaptureShell.cell = watched
 nbdev_test.__wrapped__(path=sys.argv[1])
 '''
 
+NUMBER = re.compile(r'[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
+
+def printed(outputs):
+    "The text that a cell shows, without pictures' and objects' addresses."
+    text = []
+    for o in outputs:
+        if o['output_type'] == 'stream' and o['name'] == 'stdout': text.append(''.join(o['text']))
+        data = o.get('data', {})
+        if not any(kind.startswith('image/') for kind in data): text.append(''.join(data.get('text/markdown', data.get('text/plain', ''))))
+    return '\n'.join(re.sub(r'0x[0-9a-f]{6,}', '0x…', t).strip() for t in text if t.strip())
+
+def same(a, b):
+    "Whether two texts agree: the words exactly, the numbers to one per cent or one unit of their last digit."
+    if re.sub(r'\s+', ' ', NUMBER.sub('0', a)) != re.sub(r'\s+', ' ', NUMBER.sub('0', b)): return False
+    for x, y in zip(NUMBER.findall(a), NUMBER.findall(b)):
+        unit = 10.0 ** -len(x.partition('e')[0].partition('.')[2]) if 'e' not in x else 0
+        x, y = float(x.replace(',', '')), float(y.replace(',', ''))
+        if abs(x - y) > max(.01 * abs(x), 1.001 * unit if unit < 1 else 0): return False
+    return True
+
 def notebook(path, root):
-    "`nbdev_test` passes one notebook; no cell without a flag is slow."
-    result = run(sys.executable, '-c', TIMED_TEST, path, cwd=root)
-    slow = [line.removeprefix('SLOW ') for line in result.stdout.splitlines() if line.startswith('SLOW ')]
-    return slow + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n{tail(result, 20)}'] if result.returncode else [])
+    "`nbdev_test` passes one notebook; no cell without a flag is slow; what the cells print is what was saved."
+    result = run(sys.executable, '-c', WATCHED_TEST, path, cwd=root)
+    faults = [line.removeprefix('FAULT ') for line in result.stdout.splitlines() if line.startswith('FAULT ')]
+    return faults + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n{tail(result, 20)}'] if result.returncode else [])
 
 def pytest(root):
     "The tests in tests/ pass."
@@ -181,7 +253,7 @@ def pytest(root):
     if not result.returncode: return []
     return re.findall(r'^(?:FAILED|ERROR) .*', result.stdout, re.MULTILINE) + [tail(result, 30)]
 
-FAST = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, pages=pages, readme=readme, spelling=spelling)
+FAST = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, pages=pages, readme=readme, spelling=spelling)
 
 def timed(check, root):
     "The faults that a check found, and how long it took."
