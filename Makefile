@@ -1,11 +1,12 @@
 # make demo   train the number names on this machine and score them: no data, no GPU needed
 # make test   every check: in sync, clean, notebooks run, tests pass
 # make check  the fast checks only, without running the notebooks
+# make tables the tables of claims and of the API, which are made from the other notebooks, anew
 # make readme README.md from nbs/index.ipynb
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check readme clean
+.PHONY: demo test check tables readme clean
 
 demo: .venv/installed
 	$(BIN)/transformer_demo
@@ -15,6 +16,10 @@ test: .venv/installed-dev
 
 check: .venv/installed-dev
 	$(BIN)/python tools/check.py --fast
+
+tables: .venv/installed-dev
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --log-level ERROR nbs/90_claims.ipynb nbs/91_api.ipynb
+	$(BIN)/nbdev_clean
 
 readme: .venv/installed-dev
 	$(BIN)/python tools/readme.py

@@ -34,16 +34,17 @@ def edit(path, cell, **changes):
 
 def image(n_bytes): return [dict(output_type='display_data', metadata={}, data={'image/png': 'A' * (n_bytes * 4 // 3)})]
 
-CORE = '# Core', '#| default_exp core', '#| exports\ndef double(x): return 2 * x', 'assert double(2) == 4'
-ATTENTION = ('# Attention', '#| default_exp attention', '#| export\nfrom annotated_transformer.core import *',
+CORE = '# Core\n\n> Twice.', '#| default_exp core', '#| exports\ndef double(x): return 2 * x', 'assert double(2) == 4', '# More'
+ATTENTION = ('# Attention\n\n> Four times.', '#| default_exp attention', '#| export\nfrom annotated_transformer.core import *',
              '#| exports\ndef four(x): return double(double(x))', 'assert four(1) == 4')
-INDEX = '# A small project\n\nSee [attention](32_attention.ipynb).', '#| hide\nfrom annotated_transformer.core import *', '1 + 1'
+INDEX = '# A small project\n\n> Small.', '#| hide\nfrom annotated_transformer.core import *', 'x = 1 + 1', '# More\n\nSee [attention](32_attention.ipynb).'
 SIDEBAR = 'website:\n  sidebar:\n    contents:\n' + ''.join(f'      - {n}.ipynb\n' for n in ('index', '00_core', '32_attention'))
 
 @pytest.fixture(scope='module')
 def healthy(tmp_path_factory):
     root = tmp_path_factory.mktemp('healthy')
-    for f in 'settings.ini', '.codespellrc': shutil.copy(ROOT/f, root)
+    shutil.copy(ROOT/'.codespellrc', root)
+    (root/'settings.ini').write_text(''.join(line for line in (ROOT/'settings.ini').open() if not line.startswith('procs')))   # has no such module
     (root/'nbs').mkdir()
     (root/'_quarto.yml').write_text(SIDEBAR)
     (root/'nbs'/'_quarto.yml').symlink_to('../_quarto.yml')
@@ -61,7 +62,7 @@ def project(healthy, tmp_path): return Path(shutil.copytree(healthy, tmp_path/'p
 def test_healthy(healthy):
     "No fault, no FAIL: every check but pytest, which would run this file."
     status, out = check(healthy, '--fast')
-    assert not status and out.splitlines()[-1] == '9 passed, 0 failed', out
+    assert not status and out.splitlines()[-1] == '10 passed, 0 failed', out
     status, out = check(healthy, '00_core', '32_attention', 'index')
     assert not status and out.splitlines()[-1] == '3 passed, 0 failed', out
 
@@ -78,7 +79,9 @@ def forward(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['from annotated_t
 def plain_import(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['import annotated_transformer.core'])
 
 def mixed(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['import math\n', 'assert math.pi > 3'])
-def needs_hidden(root): edit(root/'nbs'/'32_attention.ipynb', 3, source=['#| exports\n', 'four = unexported'])
+def hidden_target(root):
+    edit(root/'nbs'/'32_attention.ipynb', 3, source=['#| export\n', 'def four(x): return double(double(x))'])  # not on the page
+    export(root); more(root, 'As `four` says.')
 
 def broken_module(root):
     edit(root/'nbs'/'32_attention.ipynb', 2, source=['from annotated_transformer.core import *'])  # no longer exported
@@ -99,8 +102,17 @@ def no_link(root):
 
 def unlisted(root): save(root/'nbs'/'33_feed_forward.ipynb', '# Feed-forward')
 def gone(root): (root/'nbs'/'32_attention.ipynb').unlink()
-def old_readme(root): edit(root/'nbs'/'index.ipynb', 0, source=['# Another title'])
-def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core recieves'])
+def old_readme(root): edit(root/'nbs'/'index.ipynb', 0, source=['# Another title\n', '\n', '> Small.'])
+def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core recieves\n', '\n', '> Twice.'])
+
+def more(root, text): edit(root/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', text])
+def dead_link(root): more(root, 'See [there](33_gone.ipynb).')
+def dead_anchor(root): more(root, 'See [there](32_attention.ipynb#nowhere).')
+def dead_figure(root): more(root, 'See @fig-gone.')
+def dead_citation(root): more(root, 'As in [@nobody2020nothing].')
+def unknown_claim(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| claim: C9.9z\n', 'assert double(2) == 4'])
+def text_after_title(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core\n', '\n', '> Twice.\n', '\n', 'More.'])
+def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1))'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 
 @pytest.mark.parametrize('plant, name, said', [
     (unclean, 'clean', 'nbs/00_core.ipynb is not clean'),
@@ -112,19 +124,26 @@ def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core recieves
     (forward, 'imports', '00_core.ipynb, cell step-3: imports annotated_transformer.attention, which no earlier notebook'),
     (plain_import, 'imports', '32_attention.ipynb, cell step-4: imports annotated_transformer.core: write `from'),
     (mixed, 'imports', '32_attention.ipynb, cell step-4: imports and other code'),
-    (needs_hidden, 'pages', "name 'unexported' is not defined"),
+    (hidden_target, 'pages', 'the chapter core links to attention.html#four, which no exported cell defines'),
     (broken_module, 'modules', '`import annotated_transformer.attention` fails'),
     (assertion, '32_attention', 'AssertionError'),
     (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
     (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
     (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 60,000 bytes'),
-    (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs both'),
+    (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs `#| label'),
     (no_link, 'site', 'nbs/_quarto.yml is no link'),
     (unlisted, 'site', '33_feed_forward.ipynb is missing from the sidebar'),
     (gone, 'site', 'the sidebar lists 32_attention.ipynb, which is not in nbs/'),
     (old_readme, 'readme', 'out of date: README.md'),
     (misspelt, 'spelling', 'recieves'),
+    (dead_link, 'links', '00_core.ipynb, cell step-4: links to 33_gone.ipynb, which is not there'),
+    (dead_anchor, 'links', '32_attention.ipynb has no heading or label nowhere'),
+    (dead_figure, 'links', '@fig-gone is no label of this chapter'),
+    (dead_citation, 'links', '@nobody2020nothing is not in nbs/references.bib'),
+    (unknown_claim, 'links', 'C9.9z is no claim of nbs/claims.csv'),
+    (text_after_title, 'links', '00_core.ipynb, cell step-0: nbdev shows of the first text cell only'),
+    (stale, '32_attention', "cell step-4 was saved with '5' and now gives '4'"),
 ])
 def test_fault(project, plant, name, said):
     plant(project)
@@ -136,8 +155,8 @@ def test_slow_cell(project, monkeypatch):
     "A cell without a flag that takes too long is named; here the limit is a tenth of a second."
     monkeypatch.syspath_prepend(ROOT/'tools')
     import check as tool
-    monkeypatch.setattr(tool, 'TIMED_TEST', tool.TIMED_TEST.replace('seconds > 10', 'seconds > .1'))
-    edit(project/'nbs'/'32_attention.ipynb', 4, source=['sum(range(20_000_000))'])
+    monkeypatch.setattr(tool, 'WATCHED_TEST', tool.WATCHED_TEST.replace('seconds > 10', 'seconds > .1'))
+    edit(project/'nbs'/'32_attention.ipynb', 4, source=['#| varies: true\n', 'sum(range(20_000_000))'])
     faults = tool.notebook(project/'nbs'/'32_attention.ipynb', project)
     assert len(faults) == 1 and faults[0].startswith('cell step-4 takes '), faults
     edit(project/'nbs'/'32_attention.ipynb', 4, source=['#| slow\n', 'sum(range(20_000_000))'])
@@ -152,3 +171,11 @@ def test_readme(project):
     assert '[attention](nbs/32_attention.ipynb)' in text and 'import' not in text and 'draw()' not in text and '#|' not in text
     path = text.split('![What it shows.](')[1].split(')')[0]
     assert (project/path).read_bytes() == bytes(30)
+
+@pytest.mark.parametrize('a, b, agree', [('loss 0.71', 'loss 0.72', True), ('loss 0.71', 'loss 0.74', False), ('12,000 words', '12,100 words', True), ('1e-15', '9e-15', False),
+                                         ('yes', 'no', False), ('a  b', 'a b', True), ('3 of 4', '2 of 4', False), ('', '1', False)])
+def test_same(a, b, agree, monkeypatch):
+    "Words must agree, numbers to one per cent or to one unit of a decimal."
+    monkeypatch.syspath_prepend(ROOT/'tools')
+    from check import same
+    assert same(a, b) == agree

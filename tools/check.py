@@ -137,7 +137,7 @@ def slug(heading):
 
 def links(root):
     "Every link within the site, figure, citation and claim that a text names exists; a first cell is a title and one line."
-    from anchors import names as defined
+    from annotated_transformer.site import defined
     anchors, faults = {}, []
     for path in notebooks(root):
         code, text = list(cells(path)), list(cells(path, 'markdown'))
@@ -183,7 +183,7 @@ def pages(root):
         faults = [f'{name} is missing from _proc: is {copy} below a hidden folder?' for name, p in made.items() if not p.exists()]
         text = {re.sub(r'^\d+[a-z]*_', '', p.stem): p.read_text(encoding='utf-8') for p in made.values() if p.exists()}
         linked = {(page, anchor, name) for name, source in text.items() for page, anchor in re.findall(r'\]\([^)\s]*?(\w+)\.html#([\w.]+)\)', source)}
-        return faults + [f'the chapter {name} links to {page}.html#{anchor}, which no exported cell defines: see tools/anchors.py'
+        return faults + [f'the chapter {name} links to {page}.html#{anchor}, which no exported cell defines: see chapter 91_api'
                          for page, anchor, name in sorted(linked) if page in text and f'{{#{anchor}}}' not in text[page]]
 
 def readme(root):

@@ -1,5 +1,6 @@
-"Write README.md and its images from nbs/index.ipynb; with --check, say what is not up to date."
+"Write README.md and its images from nbs/index.ipynb, and nbs/llms.txt from the titles; with --check, say what is not up to date."
 import argparse, posixpath, re, sys
+from configparser import BasicInterpolation, ConfigParser
 from pathlib import Path
 import nbformat
 from nbconvert import MarkdownExporter
@@ -28,6 +29,18 @@ def shown(cell):
     if flags.get('output') == 'false': cell.outputs = []
     return bool(cell.source) and 'hide' not in flags and flags.get('include') != 'false'
 
+def llms(root):
+    "A table of contents for language models (llmstxt.org): each chapter's title, address and one line."
+    config = ConfigParser(interpolation=BasicInterpolation())
+    config.read(root/'settings.ini', encoding='utf-8')
+    c = config['DEFAULT']
+    lines = [f'# {c["title"]}', '', f'> {c["description"]}', '', '## Chapters', '']
+    for path in sorted((root/'nbs').glob('[0-9]*.ipynb')):
+        if not (first := re.match(r'# (.+)\n\n> (.+)', nbformat.read(path, 4).cells[0].source)): sys.exit(f'{path.name}: begin with `# title` and `> one line`')
+        title, line = first.groups()
+        lines.append(f'- [{title}]({c["doc_host"]}{c["doc_baseurl"]}/{re.sub(r"^[0-9]+[a-z]*_", "", path.stem)}.html): {line}')
+    return '\n'.join(lines) + '\n'
+
 def readme(root):
     "The files to write: {path: bytes}."
     nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
@@ -37,7 +50,7 @@ def readme(root):
     for i, c in enumerate(nb.cells):
         text = re.sub(rf'!\[\w+\](\(\S*/index_{i}_\d+\.\w+\))', lambda m: f'![{c.metadata.get("caption", "")}]{m[1]}', text)
     text = re.sub(r'\n([ \t]*\n){2,}', '\n\n', re.sub(r'^[ \t]+$', '', text, flags=re.MULTILINE)).strip() + '\n'
-    return {'README.md': text.encode(), **resources['outputs']}
+    return {'README.md': text.encode(), 'nbs/llms.txt': llms(root).encode(), **resources['outputs']}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
