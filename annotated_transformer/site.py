@@ -20,7 +20,7 @@ def defined(tree):
         if isinstance(node, ast.ClassDef): yield from [node.name, *(f'{node.name}.{f.name}' for f in node.body if isinstance(f, functions))]
         if isinstance(node, functions):
             patched = any('patch' in ast.unparse(d) for d in node.decorator_list)
-            yield f'{node.args.args[0].annotation.id}.{node.name}' if patched else node.name
+            if node.name != '_': yield f'{node.args.args[0].annotation.id}.{node.name}' if patched else node.name
 
 # %% ../nbs/91_api.ipynb #anchors
 ours = re.compile(r'^#\| *(?:claim|varies):.*\n', re.MULTILINE)                # directives that are not Quarto's
