@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['length_penalty', 'Hypothesis', 'ended', 'Reader', 'grow', 'best_continuations', 'extend', 'continuations', 'prepare',
-           'beam_search', 'nucleus', 'sample', 'onednn_linear', 'fast_forward', 'use_onednn']
+           'beam_search', 'nucleus', 'sample', 'onednn_linear', 'use_onednn']
 
 # %% ../nbs/61a_generation.ipynb #imports
 import math
@@ -216,23 +216,19 @@ def sample(
     return [Hypothesis(y, p, p) for y, p in zip(written, log_prob.tolist())]
 
 # %% ../nbs/61a_generation.ipynb #onednn
-@torch.library.custom_op('annotated_transformer::linear', mutates_args=())
-def onednn_linear(x:Tensor, weight:Tensor, bias:Tensor|None) -> Tensor:
-    "`F.linear` by oneDNN, for 32-bit numbers on a CPU."
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
-
-@onednn_linear.register_fake
-def _(x, weight, bias): return x.new_empty(*x.shape[:-1], len(weight))
-
-def fast_forward(self, x):
+def onednn_linear(
+    self:nn.Linear,
+    x:Tensor,        # (…, in_features)
+) -> Tensor:         # (…, out_features)
     "The forward pass of `nn.Linear`, by oneDNN where it can."
-    usual = x.device.type != 'cpu' or x.dtype != torch.float32 or torch.is_grad_enabled()
-    return F.linear(x, self.weight, self.bias) if usual else onednn_linear(x, self.weight, self.bias)
+    usual = x.device.type != 'cpu' or x.dtype != torch.float32 or torch.is_grad_enabled() or torch.compiler.is_compiling()
+    if usual: return F.linear(x, self.weight, self.bias)
+    return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, 'none', [], '')
 
 def use_onednn(
     model:nn.Module,
 ) -> nn.Module:      # the same one
     "Let oneDNN do the products of all linear layers of `model`, in the same precision."
     for m in model.modules():
-        if isinstance(m, nn.Linear) and torch.backends.mkldnn.is_available(): m.forward = MethodType(fast_forward, m)
+        if isinstance(m, nn.Linear) and torch.backends.mkldnn.is_available(): m.forward = MethodType(onednn_linear, m)
     return model
