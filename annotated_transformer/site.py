@@ -29,9 +29,11 @@ class Anchors(Processor):
     "An anchor before each exported definition and each cell that checks a claim, without the directives that only our checks read."
     def begin(self):
         cells = self.nb.cells
+        headings = [h for c in cells if c.cell_type == 'markdown' and c.source for h in re.findall(r'^#+ +(.+?) *$', c.source, re.MULTILINE)]
+        taken = {re.sub(r'.*\{#([\w-]+).*', r'\1', h).lower() for h in headings}                 # a heading may have the same name
         for i, cell in reversed([*enumerate(cells)]):
             source, flags = cell.get('source', ''), getattr(cell, 'directives_', {}) or {}
-            ids = [x.lower() for x in defined(cell.parsed_() or [])] if 'exports' in flags else []
+            ids = [x.lower() for x in defined(cell.parsed_() or []) if x.lower() not in taken] if 'exports' in flags else []
             if re.search(r'^#\| *claim:', source, re.MULTILINE): ids.append(f'at-{cell.id}')
             if source: cell.source = ours.sub('', source)
             if ids: cells.insert(i, mk_cell(''.join(f'[]{{#{id}}}' for id in ids), 'markdown'))

@@ -184,7 +184,7 @@ def pages(root):
         text = {re.sub(r'^\d+[a-z]*_', '', p.stem): p.read_text(encoding='utf-8') for p in made.values() if p.exists()}
         linked = {(page, anchor, name) for name, source in text.items() for page, anchor in re.findall(r'\]\([^)\s]*?(\w+)\.html#([\w.]+)\)', source)}
         return faults + [f'the chapter {name} links to {page}.html#{anchor}, which no exported cell defines: see chapter 91_api'
-                         for page, anchor, name in sorted(linked) if page in text and f'{{#{anchor}}}' not in text[page]]
+                         for page, anchor, name in sorted(linked) if page in text and not re.search(rf'\{{#{re.escape(anchor)}\b|"#+ +{anchor} *(\\n)?"', text[page], re.IGNORECASE)]
 
 def readme(root):
     "README.md is what tools/readme.py makes of nbs/index.ipynb."
