@@ -161,7 +161,7 @@ def bleu(
     sacre, chrf = sacre_bleu(references, lowercase), CHRF(lowercase=lowercase)
     resampled = sacre_bleu(references, lowercase).corpus_score(hypotheses, [references], n_bootstrap=1000)
     scores = {'sacreBLEU': sacre.corpus_score(hypotheses, [references]).score,
-              '95 % interval': f'{resampled._mean - resampled._ci:.2f} to {resampled._mean + resampled._ci:.2f}',
+              '95 % interval': f'{resampled._mean - resampled._ci:.2f} to {min(resampled._mean + resampled._ci, 100):.2f}',
               'signature': str(sacre.get_signature()), 'chrF': chrf.corpus_score(hypotheses, [references]).score}
     moses = MosesTokenizer(lang=lang)
     tokens = lambda lines: [compound_split(moses.tokenize(line.lower() if lowercase else line, return_str=True)) for line in lines]
