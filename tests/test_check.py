@@ -93,6 +93,7 @@ def assertion(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['assert fo
 def long_cell(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['x = 1\n'] * 41)
 def hex_id(root): edit(root/'nbs'/'00_core.ipynb', 2, id='3f2a91c0')
 def saved_error(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='error', ename='KeyError', evalue='', traceback=[])])
+def saved_warning(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='stream', name='stderr', text=['IProgress not found'])])
 def big_image(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=image(60_000))
 def no_caption(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| label: fig-x\n', 'x = 1'])
 
@@ -130,6 +131,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
     (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
+    (saved_warning, 'cells', '00_core.ipynb, cell step-3: saved with a warning'),
     (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 60,000 bytes'),
     (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs `#| label'),
     (no_link, 'site', 'nbs/_quarto.yml is no link'),

@@ -113,6 +113,7 @@ def cells_in_order(root):
                 fault('an exported cell needs a readable id, such as `multi-head`')
             if len(flags & {'label', 'fig-cap', 'fig-alt'}) not in (0, 3): fault('a figure needs `#| label: fig-…`, `#| fig-cap: …` and `#| fig-alt: …`')
             for o in outputs:
+                if o.get('name') == 'stderr': fault(f'saved with a warning, {"".join(o["text"])[:80]!r}: take it out')
                 if o['output_type'] == 'error': fault(f'saved with an error, {o["ename"]}: mend it and run the notebook again')
                 for kind, data in o.get('data', {}).items():
                     if not kind.startswith('image/'): continue
