@@ -225,13 +225,13 @@ nbdev_test.__wrapped__(path=sys.argv[1])
 NUMBER = re.compile(r'[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
 
 def printed(outputs):
-    "The text that a cell shows, without pictures' and objects' addresses."
+    "The text that a cell shows, without pictures, addresses of objects and the version in sacreBLEU's signature."
     text = []
     for o in outputs:
         if o['output_type'] == 'stream' and o['name'] == 'stdout': text.append(''.join(o['text']))
         data = o.get('data', {})
         if not any(kind.startswith('image/') for kind in data): text.append(''.join(data.get('text/markdown', data.get('text/plain', ''))))
-    return '\n'.join(re.sub(r'0x[0-9a-f]{6,}', '0x…', t).strip() for t in text if t.strip())
+    return '\n'.join(re.sub(r'0x[0-9a-f]{6,}|version:[\d.]+', '…', t).strip() for t in text if t.strip())
 
 def same(a, b):
     "Whether two texts agree: the words exactly, the numbers to one per cent or one unit of their last digit."
