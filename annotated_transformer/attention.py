@@ -57,12 +57,11 @@ class MultiHeadAttention(nn.Module):
         if key.size(1) != value.size(1): raise ValueError(f'{key.size(1)} keys but {value.size(1)} values')
         if mask is not None and mask.dtype != torch.bool: raise TypeError(f'mask is {mask.dtype}: give booleans, True = may look')
         heads = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)                            # (B, h, T, d_k)
-        K, V = self.W_K(key), self.W_V(value)                                                      # (B, T_k, h·d_k)
+        Q, K, V = heads(self.W_Q(query)), heads(self.W_K(key)), heads(self.W_V(value))
         if cache is not None:
-            if self in cache: K, V = (torch.cat(both, 1) if key.size(1) else both[0] for both in zip(cache[self], (K, V)))
-            cache[self] = K, V
-        Q, K, V = heads(self.W_Q(query)), heads(K), heads(V)
-        if self.keep_weights: out, self.weights = attention(Q, K, V, mask, self.dropout)
+            if self in cache: K, V = (torch.cat(both, 2) if key.size(1) else both[0] for both in zip(cache[self], (K, V)))
+            cache[self] = K, V = K.contiguous(), V.contiguous()
+        if self.keep_weights or cache is not None and not query.is_cuda: out, self.weights = attention(Q, K, V, mask, self.dropout)
         else: out = F.scaled_dot_product_attention(Q, K, V, mask, self.dropout.p if self.training else 0.)
         return self.W_O(out.transpose(1, 2).flatten(-2))                                           # (B, T_q, d_model)
 

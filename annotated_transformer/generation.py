@@ -52,6 +52,7 @@ class Reader:
         models:list[Transformer],  # one or more, in evaluation mode
         src:Tensor,                # source ids with eos, padded (B, T_k)
     ):
+        src = F.pad(src, (0, max(0, 16 - src.size(1))), value=models[0].pad_id)   # a CPU's softmax takes 16 numbers at once, fewer one by one
         self.models, self.mask, self.t = models, padding_mask(src, models[0].pad_id), 0
         self.memories, self.caches = [m.encode(src) for m in models], [{} for m in models]
 
@@ -64,18 +65,22 @@ class Reader:
                        for m, memory, cache in zip(self.models, self.memories, self.caches)]
         self.t += 1
 
+    @torch.no_grad()
     def log_probs(self,
         rows=slice(None),  # of these sources
     ) -> Tensor:           # log-probabilities of the piece after each prefix (B, n, V)
         logits = [m.generator(x[rows]) for m, x in zip(self.models, self.newest)]
-        log_probs = [x.log_softmax(-1, torch.promote_types(x.dtype, torch.float32)) for x in logits]
+        logits = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logits]
+        log_probs = [torch.log_softmax(x, -1, out=x) for x in logits]                            # in place: one table less to move
         return log_probs[0] if len(log_probs) == 1 else torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
 
     def keep(self, rows:Tensor):
-        "Forget all sources but these."
-        self.mask = self.mask[rows]
+        "Forget all sources but these, which become the first. Only those that change place are copied."
+        to = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        move = lambda x: x.index_copy_(0, to, x[rows[to]])[:len(rows)]
+        self.mask = move(self.mask)
         for cache in self.caches:
-            for attn, tensors in cache.items(): cache[attn] = [x.index_select(0, rows) for x in tensors]
+            for attn, tensors in cache.items(): cache[attn] = [move(x) for x in tensors]
 
 # %% ../nbs/61a_generation.ipynb #grow
 def grow(
@@ -95,10 +100,13 @@ def best_continuations(
     k:int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # log-probabilities, best first; their prefixes; their pieces (B, k) each
     "The k best of the n·V continuations of each sentence, or all if there are fewer."
-    pieces = total.amax(1).topk(min(k, total.size(-1))).indices                           # (B, k)
-    among = total.gather(2, pieces[:, None].expand(-1, total.size(1), -1)).flatten(1)     # (B, n·k)
+    V = total.size(-1)
+    table = total.view(len(total), -1, V // math.gcd(V, 16))                              # the same numbers in fewer columns
+    columns = table.amax(1).topk(min(k, table.size(-1))).indices                          # (B, k)
+    among = table.gather(2, columns[:, None].expand(-1, table.size(1), -1)).flatten(1)
     best, flat = among.topk(min(k, among.size(1)))
-    return best, flat // pieces.size(1), pieces.gather(1, flat % pieces.size(1))
+    at = flat // columns.size(1) * table.size(-1) + columns.gather(1, flat % columns.size(1))   # among the n·V
+    return best, at // V, at % V
 
 # %% ../nbs/61a_generation.ipynb #extend
 def extend(
@@ -127,8 +135,8 @@ def continuations(
         rows = slice(rows[0], rows[-1] + 1)
         total = reader.log_probs(rows).add_(log_prob[rows, :, None])                      # (rows, n, V)
         total[..., never] = -math.inf
-        for x, at_limit in zip(total, full[rows]):
-            if at_limit: end = x[:, eos_id].clone(); x.fill_(-math.inf); x[:, eos_id] = end
+        for i in [i for i, at_limit in enumerate(full[rows]) if at_limit]:
+            end = total[i, :, eos_id].clone(); total[i] = -math.inf; total[i, :, eos_id] = end
         found.append(best_continuations(total, k))
     return tuple(map(torch.cat, zip(*found)))
 
@@ -172,7 +180,9 @@ def beam_search(
         on = [r for r, (i, best) in enumerate(zip(live, log_prob[:, 0].tolist()))
               if not (beam == 1 and found[i] or ended(found[i], best, limit[i], n_best, alpha))]
         if len(on) < len(live):
-            rows, live = torch.tensor(on, dtype=torch.long, device=src.device), [live[r] for r in on]
+            late, stays = [r for r in on if r >= len(on)], set(on)
+            order = [r if r in stays else late.pop() for r in range(len(on))]
+            rows, live = torch.tensor(order, dtype=torch.long, device=src.device), [live[r] for r in order]
             reader.keep(rows)
             ids, mine, log_prob, origin, piece = (x.index_select(0, rows) for x in (ids, mine, log_prob, origin, piece))
         ids, mine = grow(ids, mine, origin, piece)
@@ -222,7 +232,7 @@ def onednn_linear(
 ) -> Tensor:         # (…, out_features)
     "The forward pass of `nn.Linear`, by oneDNN where it can."
     usual = x.device.type != 'cpu' or x.dtype != torch.float32 or torch.is_grad_enabled() or torch.compiler.is_compiling()
-    if usual: return F.linear(x, self.weight, self.bias)
+    if usual or x.numel() * len(self.weight) < 2**20: return F.linear(x, self.weight, self.bias)
     return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, 'none', [], '')
 
 def use_onednn(
