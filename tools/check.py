@@ -205,6 +205,7 @@ def spelling(root):
 # Time is CPU time, with that of finished child processes: the same on a busy machine as on an idle one.
 WATCHED_TEST = f'''
 import os, sys
+from itertools import zip_longest
 from execnb.shell import CaptureShell
 from nbdev.test import nbdev_test
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -217,6 +218,7 @@ def watched(self, cell, **kwargs):
     if seconds > {MAX_SECONDS}: print(f'FAULT cell {{cell.id}} takes {{seconds:.0f}} s: make it shorter or flag it `#| slow`')
     now = printed(cell.get('outputs', []))
     if 'varies:' not in cell.directives_ and not same(saved, now):
+        saved, now = next((pair for pair in zip_longest(saved.splitlines(), now.splitlines(), fillvalue='') if not same(*pair)), (saved, now))
         print(f'FAULT cell {{cell.id}} was saved with {{saved[-300:]!r}} and now gives {{now[-300:]!r}}: save the notebook anew, or mark the cell `#| varies: true`')
 CaptureShell.cell = watched
 nbdev_test.__wrapped__(path=sys.argv[1])
