@@ -61,7 +61,8 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             if self in cache: K, V = (torch.cat(both, 2) if key.size(1) else both[0] for both in zip(cache[self], (K, V)))
             cache[self] = K, V = K.contiguous(), V.contiguous()
-        if self.keep_weights or cache is not None and not query.is_cuda: out, self.weights = attention(Q, K, V, mask, self.dropout)
+        written_out = self.keep_weights or cache is not None and not query.is_cuda
+        if written_out: out, self.weights = attention(Q, K, V, mask, self.dropout)
         else: out = F.scaled_dot_product_attention(Q, K, V, mask, self.dropout.p if self.training else 0.)
         return self.W_O(out.transpose(1, 2).flatten(-2))                                           # (B, T_q, d_model)
 

@@ -52,9 +52,9 @@ class Reader:
         models:list[Transformer],  # one or more, in evaluation mode
         src:Tensor,                # source ids with eos, padded (B, T_k)
     ):
-        src = F.pad(src, (0, max(0, 16 - src.size(1))), value=models[0].pad_id)   # a CPU's softmax takes 16 numbers at once, fewer one by one
-        self.models, self.mask, self.t = models, padding_mask(src, models[0].pad_id), 0
-        self.memories, self.caches = [m.encode(src) for m in models], [{} for m in models]
+        more = max(0, 16 - src.size(1))     # columns that nobody looks at: a CPU's softmax takes 16 numbers at once, fewer one by one
+        self.models, self.mask, self.t = models, F.pad(padding_mask(src, models[0].pad_id), (0, more)), 0
+        self.memories, self.caches = [F.pad(m.encode(src), (0, 0, 0, more)) for m in models], [{} for m in models]
 
     def read(self,
         ids:Tensor,        # the newest piece of n prefixes of each source (B, n)
@@ -71,7 +71,7 @@ class Reader:
     ) -> Tensor:           # log-probabilities of the piece after each prefix (B, n, V)
         logits = [m.generator(x[rows]) for m, x in zip(self.models, self.newest)]
         logits = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logits]
-        log_probs = [torch.log_softmax(x, -1, out=x) for x in logits]                            # in place: one table less to move
+        log_probs = [torch.log_softmax(x, -1, out=x) for x in logits]   # in place: one table less to move
         return log_probs[0] if len(log_probs) == 1 else torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
 
     def keep(self, rows:Tensor):
