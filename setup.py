@@ -1,4 +1,5 @@
 "Everything that pip needs to know is in settings.ini; this file only passes it on."
+import re
 import shlex
 from configparser import ConfigParser
 from pathlib import Path
@@ -9,12 +10,21 @@ ini.read('settings.ini', encoding='utf-8')
 cfg = ini['DEFAULT']
 pythons = [f'3.{minor}' for minor in range(int(cfg['min_python'].split('.')[1]), 14)]
 
+def readme():
+    "README.md with absolute links: a package index shows it without the repository around it."
+    path, blob = Path('README.md'), f'{cfg["git_url"]}/blob/{cfg["branch"]}/'
+    text = path.read_text(encoding='utf-8') if path.exists() else ''
+    text = re.sub(r'(!\[[^]]*\]\()(?!\w+:|#)', rf'\g<1>{blob.replace("/blob/", "/raw/")}', text)
+    return re.sub(r'((?<!!)\[[^]]*\]\()(?!\w+:|#)', rf'\g<1>{blob}', text)
+
 setup(
     name=cfg['lib_name'], version=cfg['version'], description=cfg['description'], keywords=cfg['keywords'],
-    long_description=Path('README.md').read_text(encoding='utf-8') if Path('README.md').exists() else '',
+    long_description=readme(),
     long_description_content_type='text/markdown',
     author=cfg['author'], author_email=cfg['author_email'], url=cfg['git_url'], license='Apache-2.0',
-    packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
+    packages=[*find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']), cfg['lib_path'] + '.configs'],
+    package_dir={cfg['lib_path'] + '.configs': 'configs'},         # accelerate's configurations travel with the wheel
+    package_data={cfg['lib_path'] + '.configs': ['*.yaml', '*.sh']},
     python_requires='>=' + cfg['min_python'],
     install_requires=shlex.split(cfg['requirements']),
     extras_require={extra: shlex.split(cfg[f'{extra}_requirements']) for extra in ('dev', 'export', 'bench')},

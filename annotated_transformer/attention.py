@@ -8,6 +8,7 @@ __all__ = ['attention', 'MultiHeadAttention', 'subsequent_mask', 'padding_mask']
 # %% ../nbs/32_attention.ipynb #imports
 import math
 import torch
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,51 +21,66 @@ def attention(
     dropout:nn.Module=None,  # applied to the weights
 ) -> tuple[Tensor, Tensor]:  # output (…, T_q, d_v), weights (…, T_q, T_k)
     "softmax(QKᵀ/√d_k)V, equation 1, §3.2.1. A query that may look nowhere gets zeros."
-    scores = Q @ K.transpose(-2, -1) / math.sqrt(Q.size(-1))                                 # (…, T_q, T_k)
-    if mask is not None: scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(-1)                                                             # rows sum to 1
+    scores = Q @ K.transpose(-2, -1) / math.sqrt(Q.size(-1))     # (…, T_q, T_k)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(-1)                                 # rows sum to 1
     if mask is not None: weights = weights.masked_fill(~mask, 0)
     return (weights if dropout is None else dropout(weights)) @ V, weights
 
 # %% ../nbs/32_attention.ipynb #multi-head
 class MultiHeadAttention(nn.Module):
-    "MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, §3.2.2. Raises ValueError if h does not divide d_model and d_k, d_v are not given."
+    """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, §3.2.2.
+    Raises ValueError if h does not divide d_model and d_k, d_v are not given."""
     def __init__(self,
-        d_model:int,      # width of queries, keys and values that come in, and of the output
-        h:int,            # heads
-        d_k:int=None,     # width of a query or key in one head; d_model/h when not given
-        d_v:int=None,     # width of a value in one head; d_model/h when not given
-        P_attn:float=0.,  # dropout on the weights: in the authors' code, not in the paper
+        d_model:int,   # width of what comes in, and of the output
+        h:int,         # heads
+        d_k:int=None,  # width of a query or key in one head; d_model/h when not given
+        d_v:int=None,  # width of a value in one head; d_model/h when not given
+        P_attn:float=0.,   # dropout on the weights: not in the paper
     ):
         super().__init__()
-        if None in (d_k, d_v) and d_model % h: raise ValueError(f'h={h} does not divide d_model={d_model}: give d_k and d_v')
+        if None in (d_k, d_v) and d_model % h:
+            raise ValueError(f'h={h} does not divide d_model={d_model}: '
+                             'give d_k and d_v')
         d_k, d_v = d_k or d_model // h, d_v or d_model // h
         self.h, self.dropout = h, nn.Dropout(P_attn)
         self.W_Q = nn.Linear(d_model, h * d_k, bias=False)
         self.W_K = nn.Linear(d_model, h * d_k, bias=False)
         self.W_V = nn.Linear(d_model, h * d_v, bias=False)
         self.W_O = nn.Linear(h * d_v, d_model, bias=False)
-        self.keep_weights, self.weights = False, None   # set keep_weights to look at the last weights (B, h, T_q, T_k)
+        # set keep_weights to look at the last weights (B, h, T_q, T_k)
+        self.keep_weights, self.weights = False, None
 
-    def forward(self,
-        query:Tensor,      # (B, T_q, d_model)
-        key:Tensor,        # (B, T_k, d_model)
-        value:Tensor,      # (B, T_k, d_model)
-        mask:Tensor=None,  # True = may look, broadcastable to (B, h, T_q, T_k)
-        cache:dict=None,   # holds the keys and values of earlier calls, which come before those of this one
-    ) -> Tensor:           # (B, T_q, d_model)
-        "Raises TypeError if the mask is not boolean, ValueError if keys and values differ in number."
-        if key.size(1) != value.size(1): raise ValueError(f'{key.size(1)} keys but {value.size(1)} values')
-        if mask is not None and mask.dtype != torch.bool: raise TypeError(f'mask is {mask.dtype}: give booleans, True = may look')
-        heads = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)                            # (B, h, T, d_k)
-        Q, K, V = heads(self.W_Q(query)), heads(self.W_K(key)), heads(self.W_V(value))
-        if cache is not None:
-            if self in cache: K, V = (torch.cat(both, 2) if key.size(1) else both[0] for both in zip(cache[self], (K, V)))
-            cache[self] = K, V = K.contiguous(), V.contiguous()
-        written_out = self.keep_weights or cache is not None and not query.is_cuda
-        if written_out: out, self.weights = attention(Q, K, V, mask, self.dropout)
-        else: out = F.scaled_dot_product_attention(Q, K, V, mask, self.dropout.p if self.training else 0.)
-        return self.W_O(out.transpose(1, 2).flatten(-2))                                           # (B, T_q, d_model)
+# %% ../nbs/32_attention.ipynb #multi-head-forward
+@patch
+def forward(self:MultiHeadAttention,
+    query:Tensor,      # (B, T_q, d_model)
+    key:Tensor,        # (B, T_k, d_model)
+    value:Tensor,      # (B, T_k, d_model)
+    mask:Tensor=None,  # True = may look, broadcastable to (B, h, T_q, T_k)
+    cache:dict=None,   # keys and values of earlier calls, which come before these
+) -> Tensor:           # (B, T_q, d_model)
+    """Raises TypeError if the mask is not boolean,
+    ValueError if keys and values differ in number."""
+    if key.size(1) != value.size(1):
+        raise ValueError(f'{key.size(1)} keys but {value.size(1)} values')
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f'mask is {mask.dtype}: give booleans, True = may look')
+    # (B, h, T, d_k)
+    heads = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+    Q, K, V = heads(self.W_Q(query)), heads(self.W_K(key)), heads(self.W_V(value))
+    if cache is not None:
+        if self in cache:
+            K, V = (torch.cat(both, 2) if key.size(1) else both[0]
+                    for both in zip(cache[self], (K, V)))
+        cache[self] = K, V = K.contiguous(), V.contiguous()
+    written_out = self.keep_weights or cache is not None and not query.is_cuda
+    if written_out: out, self.weights = attention(Q, K, V, mask, self.dropout)
+    else:
+        out = F.scaled_dot_product_attention(
+            Q, K, V, mask, self.dropout.p if self.training else 0.)
+    return self.W_O(out.transpose(1, 2).flatten(-2))   # (B, T_q, d_model)
 
 # %% ../nbs/32_attention.ipynb #subsequent-mask
 def subsequent_mask(

@@ -19,42 +19,57 @@ def encode(
     max_len:int=1024,     # longest side in pieces, eos counted
     too_long:str='drop',  # pairs longer than that: 'drop' them, or 'refuse'
     num_proc:int=None,    # processes that share the work
-) -> Dataset:             # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
-    "Cut a split into pieces. Raises ValueError naming the pair that is too long if told to refuse, or if no pair is left."
-    if too_long not in ('drop', 'refuse'): raise ValueError(f"too_long={too_long!r}: use 'drop' or 'refuse'")
+# columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
+) -> Dataset:
+    """Cut a split into pieces.
+    Raises ValueError naming the pair that is too long if told to refuse,
+    or if no pair is left."""
+    if too_long not in ('drop', 'refuse'):
+        raise ValueError(f"too_long={too_long!r}: use 'drop' or 'refuse'")
     def pieces(batch, rows):
         src = [s + [tokenizer.eos_id] for s in tokenizer.encode(batch['source'])]
-        tgt = [[tokenizer.bos_id] + t + [tokenizer.eos_id] for t in tokenizer.encode(batch['target'])]
+        tgt = [[tokenizer.bos_id] + t + [tokenizer.eos_id]
+               for t in tokenizer.encode(batch['target'])]
         keep = []
         for row, s, t in zip(rows, src, tgt):
             n = max(len(s), len(t) - 1)
             if n <= max_len: keep.append((s, t, len(s), len(t)))
             elif too_long == 'refuse':
-                raise ValueError(f"pair {row + 1} has {n} pieces, more than max_len={max_len}: raise max_len, or use too_long='drop'")
+                raise ValueError(
+                    f"pair {row + 1} has {n} pieces, more than max_len={max_len}: "
+                    "raise max_len, or use too_long='drop'")
         return {name: [pair[i] for pair in keep] for i, name in enumerate(features)}
     ids, length = Sequence(Value('int32')), Value('int32')
     features = Features(src=ids, tgt=ids, n_src=length, n_tgt=length)
-    out = split.map(pieces, batched=True, with_indices=True, num_proc=num_proc, remove_columns=split.column_names, desc='pieces', features=features)
+    out = split.map(pieces, batched=True, with_indices=True, num_proc=num_proc,
+                    remove_columns=split.column_names, desc='pieces', features=features)
     if not len(out): raise ValueError(f'no pair has at most max_len={max_len} pieces')
-    if len(out) < len(split): print(f'dropped {len(split) - len(out)} of {len(split)} pairs with more than max_len={max_len} pieces')
+    if len(out) < len(split):
+        print(f'dropped {len(split) - len(out)} of {len(split)} pairs '
+              f'with more than max_len={max_len} pieces')
     return out
 
 # %% ../nbs/51c_batching.ipynb #cut-batches
 def cut_batches(
-    src_len, tgt_len,  # pieces of each side (n,), in an order in which neighbours are alike
+    # pieces of each side (n,), in an order in which neighbours are alike
+    src_len, tgt_len,
     max_tokens:int,    # padded tokens a batch may hold on each side
     multiple:int=8,    # of sentences in a batch, where that many fit
 ) -> list:             # where batches end, the last end left out
-    "Close each batch where a token is cheapest, padding counted, plus a tenth of the budget for the batch itself."
+    """Close each batch where a token is cheapest, padding counted,
+    plus a tenth of the budget for the batch itself."""
     ends, tokens = [0], np.append(0, np.cumsum(src_len + tgt_len))
     while (b := ends[-1]) < len(src_len):
         window = slice(b, b + max_tokens // max(src_len[b], tgt_len[b]))
-        src, tgt = (np.maximum.accumulate(side[window]) for side in (src_len, tgt_len))  # longest so far
-        n = np.arange(1, len(src) + 1)                                                   # sentences so far
+        # longest so far
+        src, tgt = (np.maximum.accumulate(side[window]) for side in (src_len, tgt_len))
+        # sentences so far
+        n = np.arange(1, len(src) + 1)
         fit = np.count_nonzero(n * np.maximum(src, tgt) <= max_tokens)
         step = multiple if fit >= multiple else 1
         allowed = slice(step - 1, fit, step)
-        price = (n * (src + tgt) + .1 * 2 * max_tokens)[allowed] / (tokens[b + n] - tokens[b])[allowed]
+        price = ((n * (src + tgt) + .1 * 2 * max_tokens)[allowed]
+                 / (tokens[b + n] - tokens[b])[allowed])
         ends.append(b + n[allowed][price.argmin()])
     return ends[1:-1]
 
@@ -66,13 +81,16 @@ def plan(
     seed:int=0,       # the same seed and epoch give the same plan
     epoch:int=0,
 ) -> list:            # of index arrays, each one batch
-    "Sort by length, cut where it costs least, shuffle the batches. §5.1. Raises ValueError if one sentence exceeds `max_tokens`."
+    """Sort by length, cut where it costs least, shuffle the batches. §5.1.
+    Raises ValueError if one sentence exceeds `max_tokens`."""
     longer, difference = np.maximum(src_len, tgt_len), src_len - tgt_len
     longest = longer.max()
     if longest > max_tokens: raise ValueError(
-        f'a sentence of {longest} pieces does not fit into a batch of {max_tokens} tokens: allow more tokens, or encode with a smaller max_len')
+        f'a sentence of {longest} pieces does not fit into a batch of {max_tokens} '
+        'tokens: allow more tokens, or encode with a smaller max_len')
     rng = np.random.default_rng([seed, epoch])
-    snake = np.where(longer % 2, difference, -difference)          # up and down, so that neighbours are alike on both sides
+    # up and down, so that neighbours are alike on both sides
+    snake = np.where(longer % 2, difference, -difference)
     place = longer * (2. * longest + 1) + snake
     order = np.argsort(place + rng.random(len(place)), kind='stable')
     batches = np.split(order, cut_batches(src_len[order], tgt_len[order], max_tokens))
@@ -92,20 +110,26 @@ def pad(
 
 # %% ../nbs/51c_batching.ipynb #batches
 class Batches:
-    "Every batch that training will ever see: `batches[position]` depends on the seed and the position alone."
+    """Every batch that training will ever see:
+    `batches[position]` depends on the seed and the position alone."""
     def __init__(self,
         pairs:Dataset,      # what `encode` gave
         max_tokens:int,     # padded tokens a batch may hold on each side
         pad_id:int=0,       # fills short sentences
         seed:int=0,         # order
     ):
-        self.pairs, self.pad_id = pairs.select_columns(['src', 'tgt']).with_format('arrow'), pad_id
+        self.pairs, self.pad_id = (
+            pairs.select_columns(['src', 'tgt']).with_format('arrow'), pad_id)
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
-        self.plan = lru_cache(1)(lambda epoch: plan(n_src, n_tgt - 1, max_tokens, seed, epoch))   # the decoder reads one piece less
+        # the decoder reads one piece less
+        self.plan = lru_cache(1)(
+            lambda epoch: plan(n_src, n_tgt - 1, max_tokens, seed, epoch))
         self.n = len(self.plan(0))
+        self.largest = min(max_tokens, len(n_src) * max(n_src.max(), n_tgt.max()))
 
-    def __len__(self): return self.n   # of one epoch: lengths decide where to cut, so every epoch has as many
+    # of one epoch: lengths decide where to cut, so every epoch has as many
+    def __len__(self): return self.n
 
     def __getitem__(self,
         position:int,               # 0, 1, 2, … without end

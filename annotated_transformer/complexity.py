@@ -23,33 +23,38 @@ def restricted_attention(
     V:Tensor,   # values (…, n, d_v)
     r:int,      # size of the neighbourhood, odd
 ) -> Tensor:    # (…, n, d_v)
-    "Equation 1 within a neighbourhood of r positions, §4, in time and memory O(rnd). Raises ValueError if r is even."
+    """Equation 1 within a neighbourhood of r positions, §4, in time and memory O(rnd).
+    Raises ValueError if r is even."""
     if r % 2 == 0: raise ValueError(f'r={r}: a neighbourhood with a middle is odd')
     n, half, blocks = Q.size(-2), r // 2, -(-Q.size(-2) // r)
-    rest = blocks * r - n                                                                            # fills the last block
-    Q = F.pad(Q, (0, 0, 0, rest)).unflatten(-2, (blocks, r))                                         # (…, blocks, r, d_k)
-    K, V = (F.pad(x, (0, 0, half, half + rest)).unfold(-2, 2*r - 1, r).mT for x in (K, V))           # (…, blocks, 2r-1, d)
+    rest = blocks * r - n                                         # fills the last block
+    Q = F.pad(Q, (0, 0, 0, rest)).unflatten(-2, (blocks, r))      # (…, blocks, r, d_k)
+    K, V = (F.pad(x, (0, 0, half, half + rest)).unfold(-2, 2*r - 1, r).mT
+            for x in (K, V))                                      # (…, blocks, 2r-1, d)
     i = torch.arange(blocks * r, device=Q.device).view(blocks, r, 1)
-    j = i[:, :1] + torch.arange(-half, r + half, device=Q.device)                                    # (blocks, 1, 2r-1)
+    j = i[:, :1] + torch.arange(-half, r + half, device=Q.device) # (blocks, 1, 2r-1)
     mask = ((i - j).abs() <= half) & (j >= 0) & (j < n)
     return attention(Q, K, V, mask)[0].flatten(-3, -2)[..., :n, :]
 
 # %% ../nbs/40_why_self_attention.ipynb #self-attention
 class SelfAttention(nn.Module):
-    "Every position looks at all others, or at the r nearest, §3.2 and §4. One head, equation 1 written out."
+    """Every position looks at all others, or at the r nearest, §3.2 and §4.
+    One head, equation 1 written out."""
     def __init__(self,
         d:int,         # width
         r:int=None,    # size of the neighbourhood; everything when not given
     ):
         super().__init__()
         self.r = r
-        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.W_Q, self.W_K, self.W_V, self.W_O = (
+            nn.Linear(d, d, bias=False) for _ in range(4))
 
     def forward(self,
         x:Tensor,      # (B, n, d)
     ) -> Tensor:       # (B, n, d)
         Q, K, V = self.W_Q(x), self.W_K(x), self.W_V(x)
-        return self.W_O(attention(Q, K, V)[0] if self.r is None else restricted_attention(Q, K, V, self.r))
+        return self.W_O(attention(Q, K, V)[0] if self.r is None
+                        else restricted_attention(Q, K, V, self.r))
 
 # %% ../nbs/40_why_self_attention.ipynb #recurrent
 class Recurrent(nn.Module):
@@ -64,9 +69,10 @@ class Recurrent(nn.Module):
         x:Tensor,         # (B, n, d)
     ) -> Tensor:          # (B, n, d)
         state, out = None, []
-        for x_t in x.unbind(1):                                                  # (B, d)
+        for x_t in x.unbind(1):    # (B, d)
             state = self.cell(x_t, state)
-            out.append(state[0] if isinstance(state, tuple) else state)          # an LSTM's state is a pair
+            # an LSTM's state is a pair
+            out.append(state[0] if isinstance(state, tuple) else state)
         return torch.stack(out, 1)
 
 # %% ../nbs/40_why_self_attention.ipynb #convolution
@@ -88,14 +94,17 @@ class Convolution(nn.Module):
         return self.conv(F.pad(x.transpose(1, 2), (self.before, 0))).transpose(1, 2)
 
 # %% ../nbs/40_why_self_attention.ipynb #layers
-layers = {   # name: function of the width d, the kernel k or window r, and the layer's number l in its stack
+# name: function of the width d, the kernel k or window r,
+# and the layer's number l in its stack
+layers = {
     'self-attention':            lambda d, k, l=0: SelfAttention(d),
     'restricted self-attention': lambda d, k, l=0: SelfAttention(d, r=k),
     'recurrent':                 lambda d, k, l=0: Recurrent(nn.RNNCell(d, d)),
     'LSTM':                      lambda d, k, l=0: Recurrent(nn.LSTMCell(d, d)),
     'convolution':               lambda d, k, l=0: Convolution(d, k),
     'dilated convolution':       lambda d, k, l=0: Convolution(d, k, dilation=k**l),
-    'separable convolution':     lambda d, k, l=0: nn.Sequential(Convolution(d, k, groups=d), Convolution(d, 1)),
+    'separable convolution':     lambda d, k, l=0: nn.Sequential(
+        Convolution(d, k, groups=d), Convolution(d, 1)),
 }
 
 # %% ../nbs/40_why_self_attention.ipynb #sequential-steps
@@ -105,7 +114,7 @@ def sequential_steps(
 ) -> int:        # matrix products and convolutions, each of which needs the one before
     "The longest chain of dependent products in f(x), from its graph; §4, Table 1."
     chain = {}
-    for node in make_fx(f)(x).graph.nodes:                                       # each after all that it reads
+    for node in make_fx(f)(x).graph.nodes:             # each after all that it reads
         product = getattr(node.target, 'overloadpacket', None) in flop_registry
         chain[node] = max((chain[n] for n in node.all_input_nodes), default=0) + product
     return max(chain.values())
@@ -117,20 +126,26 @@ def reach(
     n:int,      # positions
     d:int=4,    # width
 ):
-    "Yields, after each layer of a stack, which inputs (columns) reach which outputs (rows): booleans (n, n). §4, Table 1."
+    """Yields, after each layer of a stack,
+    which inputs (columns) reach which outputs (rows): booleans (n, n). §4, Table 1."""
     x = torch.randn(1, n, d, dtype=torch.float64)
-    moves = torch.eye(n, dtype=torch.float64)[:, None, :, None] * torch.randn(d, dtype=torch.float64)    # (n, 1, n, d): copy j moves input j
+    # (n, 1, n, d): copy j moves input j
+    moves = (torch.eye(n, dtype=torch.float64)[:, None, :, None]
+             * torch.randn(d, dtype=torch.float64))
     for l in count():
         layer = make(l).double()
-        x, moves = vmap(lambda move: jvp(layer, (x,), (move,)), out_dims=(None, 0))(moves)
+        x, moves = vmap(lambda move: jvp(layer, (x,), (move,)),
+                        out_dims=(None, 0))(moves)
         yield (moves[:, 0] != 0).any(-1).T
 
 # %% ../nbs/40_why_self_attention.ipynb #path-length
 def path_length(
     make,       # function of the layer's number, from 0, that makes a layer of width 4
     n:int,      # positions
-) -> int:       # layers, times the steps in a layer that a single position would not need
-    "The longest path from an input to an output at the same or a later position, §4, Table 1."
+    # layers, times the steps in a layer that a single position would not need
+) -> int:
+    """The longest path from an input to an output at the same or a later position,
+    §4, Table 1."""
     past = torch.ones(n, n, dtype=torch.bool).tril()
     depth = next(l for l, seen in enumerate(reach(make, n), 1) if seen[past].all())
     steps = [sequential_steps(make(0), torch.randn(1, length, 4)) for length in (1, n)]

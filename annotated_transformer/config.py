@@ -7,11 +7,13 @@ __all__ = ['presets', 'TransformerConfig', 'count_parameters']
 
 # %% ../nbs/30_model_architecture.ipynb #imports
 from dataclasses import dataclass
+from .files import check, check_types
 
 # %% ../nbs/30_model_architecture.ipynb #transformer-config
 @dataclass(frozen=True)
 class TransformerConfig:
-    "The model's hyper-parameters, §3. The defaults are the base model. Raises ValueError on impossible values."
+    """The model's hyper-parameters, §3. The defaults are the base model.
+    Raises ValueError on impossible values."""
     vocab_size: int = 37000        # V, pieces shared by source and target, §5.1
     N: int = 6                     # layers in each stack, §3.1
     d_model: int = 512             # width of every sub-layer's output, §3.1
@@ -24,21 +26,22 @@ class TransformerConfig:
     norm: str = 'post'             # 'post' as in the paper, or 'pre'
     positions: str = 'sinusoidal'  # or 'learned', §3.5
     tied: bool = True              # one matrix for both embeddings and the output, §3.4
-    P_attn: float = 0.0            # dropout on attention weights: in the authors' code, not in the paper
-    max_len: int = 1024            # longest sentence in pieces: longer pairs are not trained on, learned positions end here
+    P_attn: float = 0.0            # dropout on attention weights: not in the paper
+    max_len: int = 1024            # pieces; longer pairs are not trained on
 
     def __post_init__(self):
-        for name in ('vocab_size', 'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_len'):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f'{name}={getattr(self, name)} must be at least 1')
+        check_types(self)
+        values = vars(self)
+        check(values, 'vocab_size N d_model d_ff h d_k d_v max_len', least=1)
+        check(values, 'P_drop P_attn eps_ls', least=0, below=1)
+        check(values, 'norm', among=('post', 'pre'))
+        check(values, 'positions', among=('sinusoidal', 'learned'))
         if None in (self.d_k, self.d_v) and self.d_model % self.h:
-            raise ValueError(f'h={self.h} does not divide d_model={self.d_model}: give d_k and d_v')
+            raise ValueError(f'h={self.h} does not divide d_model={self.d_model}: '
+                             'give d_k and d_v')
         for name in ('d_k', 'd_v'):
-            if getattr(self, name) is None: object.__setattr__(self, name, self.d_model // self.h)
-        for name, known in dict(norm=('post', 'pre'), positions=('sinusoidal', 'learned')).items():
-            if getattr(self, name) not in known: raise ValueError(f'{name}={getattr(self, name)!r}: use one of {known}')
-        for name in ('P_drop', 'P_attn', 'eps_ls'):
-            if not 0 <= getattr(self, name) < 1: raise ValueError(f'{name}={getattr(self, name)} is not in [0, 1)')
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.d_model // self.h)
 
 # %% ../nbs/30_model_architecture.ipynb #presets
 presets = {
@@ -69,12 +72,13 @@ def count_parameters(
     c:TransformerConfig,  # the model's hyper-parameters
 ) -> int:                 # trainable scalars of `Transformer(c)`
     "The number of parameters by formula: what Table 3's last column counts."
-    attention = c.d_model * c.h * (2 * c.d_k + 2 * c.d_v)              # W_Q, W_K, W_V, W_O
-    feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model         # W_1, b_1, W_2, b_2
-    layer_norm = 2 * c.d_model                                         # gain and bias
+    attention = c.d_model * c.h * (2 * c.d_k + 2 * c.d_v)         # W_Q, W_K, W_V, W_O
+    feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model    # W_1, b_1, W_2, b_2
+    layer_norm = 2 * c.d_model                                    # gain and bias
     encoder_layer = attention + feed_forward + 2 * layer_norm
     decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
-    matrices = 1 if c.tied else 3                                      # (V, d_model) each
+    matrices = 1 if c.tied else 3                                 # (V, d_model) each
     final_norms = 2 * layer_norm if c.norm == 'pre' else 0
     learned = 2 * c.max_len * c.d_model if c.positions == 'learned' else 0
-    return c.N * (encoder_layer + decoder_layer) + matrices * c.vocab_size * c.d_model + final_norms + learned
+    return (c.N * (encoder_layer + decoder_layer)
+            + matrices * c.vocab_size * c.d_model + final_norms + learned)

@@ -24,11 +24,15 @@ def heatmap(
 ):
     "Draw a matrix, labels on both axes; returns the axes."
     values = torch.as_tensor(values).detach().float().cpu().numpy()
-    if ax is None: _, ax = plt.subplots(figsize=(1.6 + .32 * values.shape[1], 1.2 + .3 * values.shape[0]))
-    sns.heatmap(values, ax=ax, cbar=cbar, cmap=kwargs.pop('cmap', 'viridis'), rasterized=values.size > 4096,
-                xticklabels='auto' if xs is None else xs, yticklabels='auto' if ys is None else ys, **kwargs)
+    if ax is None:
+        _, ax = plt.subplots(
+            figsize=(1.6 + .32 * values.shape[1], 1.2 + .3 * values.shape[0]))
+    sns.heatmap(values, ax=ax, cbar=cbar, cmap=kwargs.pop('cmap', 'viridis'),
+                rasterized=values.size > 4096, xticklabels='auto' if xs is None else xs,
+                yticklabels='auto' if ys is None else ys, **kwargs)
     ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    ax.tick_params(axis='x', rotation=0 if xs is None else 90); ax.tick_params(axis='y', rotation=0)
+    ax.tick_params(axis='x', rotation=0 if xs is None else 90)
+    ax.tick_params(axis='y', rotation=0)
     return ax
 
 # %% ../nbs/00_core.ipynb #curves
@@ -48,35 +52,45 @@ def curves(
     return ax
 
 # %% ../nbs/00_core.ipynb #book-map-parts
-map_columns = {  # x, the row of the first block, blocks from the bottom up: chapter and name
+# x, the row of the first block, blocks from the bottom up: chapter and name
+map_columns = {
     'data':    (0, 0, '5.1c batches, 5.1b byte pairs, 5.1a corpora'),
-    'encoder': (1.2, 0, '3.4 embedding, 3.5 + position, 3.2 attention, 3.1 add & norm, 3.3 feed-forward, 3.1 add & norm'),
-    'decoder': (2.5, 0, '3.4 embedding, 3.5 + position, 3.2 masked attention, 3.1 add & norm, 3.2 attention to z, 3.1 add & norm, '
+    'encoder': (1.2, 0, '3.4 embedding, 3.5 + position, 3.2 attention, 3.1 add & norm, '
+                        '3.3 feed-forward, 3.1 add & norm'),
+    'decoder': (2.5, 0, '3.4 embedding, 3.5 + position, 3.2 masked attention, '
+                        '3.1 add & norm, 3.2 attention to z, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm, 3.4 softmax'),
     'training':    (3.9, 6, '5.2 hardware, 5.3 Adam, 5.4 smoothed loss'),
     'translation': (3.9, 1, '6.1c engines, 6.1b BLEU, 6.1a beam search')}
-map_arrows = ['0,1.7 0,1.3', '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3', '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 2.12,4',
-              '2.75,8 3.45,8', '3.9,7.7 3.9,7.3', '3.2,8 3.2,3 3.45,3', '3.9,2.7 3.9,2.3']
+map_arrows = ['0,1.7 0,1.3', '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3',
+              '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 2.12,4', '2.75,8 3.45,8',
+              '3.9,7.7 3.9,7.3', '3.2,8 3.2,3 3.45,3', '3.9,2.7 3.9,2.3']
 
 # %% ../nbs/00_core.ipynb #book-map
 def book_map(
     *here:str,  # sections, such as '3.2'; all when none is given
 ):
-    "Draw the model, the paper's Figure 1, among the chapters of this book, with the blocks of the sections `here` filled; returns the axes."
+    """Draw the model, the paper's Figure 1, among the chapters of this book,
+    with the blocks of the sections `here` filled; returns the axes."""
     _, ax = plt.subplots(figsize=(6, 2.8))
     def arrow(*points):
         ax.plot(*zip(*points), color='.6', lw=.8, zorder=0)
-        ax.annotate('', points[-1], points[-2], arrowprops=dict(arrowstyle='->', color='.6', shrinkA=0, shrinkB=0))
-    for path in map_arrows: arrow(*[tuple(map(float, point.split(','))) for point in path.split()])
+        ax.annotate('', points[-1], points[-2],
+                    arrowprops=dict(arrowstyle='->', color='.6', shrinkA=0, shrinkB=0))
+    for path in map_arrows:
+        arrow(*[tuple(map(float, point.split(','))) for point in path.split()])
     for title, (x, bottom, blocks) in map_columns.items():
         blocks = blocks.split(', ')
         for y, block in enumerate(blocks, bottom):
             section, name = block.split(' ', 1)
             on = not here or section.startswith(here)
-            ax.text(x, y, f'{section[:3]} {name}', ha='center', va='center', fontsize=7, color='black' if on else '.4',
-                    bbox=dict(boxstyle='round,pad=.25', fc='#ffd08a' if on else 'white', ec='.3' if on else '.75'))
+            ax.text(x, y, f'{section[:3]} {name}', ha='center', va='center', fontsize=7,
+                    color='black' if on else '.4',
+                    bbox=dict(boxstyle='round,pad=.25', fc='#ffd08a' if on else 'white',
+                              ec='.3' if on else '.75'))
             if y and title in ('encoder', 'decoder'): arrow((x, y - .7), (x, y - .3))
-        ax.text(x, bottom + len(blocks) - .3, title, ha='center', fontsize=7, style='italic', color='.4')
+        ax.text(x, bottom + len(blocks) - .3, title,
+                ha='center', fontsize=7, style='italic', color='.4')
     ax.set(xlim=(-.45, 4.4), ylim=(-.9, 9.2)); ax.axis('off')
     return ax
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 # %% ../nbs/34_embeddings.ipynb #embedding
 class Embedding(nn.Embedding):
-    "Rows of a (V, d_model) matrix times √d_model, §3.4. Drawn with variance 1/d_model, so the product has variance 1."
+    """Rows of a (V, d_model) matrix times √d_model, §3.4.
+    Drawn with variance 1/d_model, so the product has variance 1."""
     def __init__(self,
         vocab_size:int,   # V
         d_model:int,      # width of a vector
@@ -26,7 +27,8 @@ class Embedding(nn.Embedding):
 
 # %% ../nbs/34_embeddings.ipynb #generator
 class Generator(nn.Linear):
-    "The linear layer before the softmax, without bias, §3.4: one logit per piece, its weight shared with `tied_to` if given."
+    """The linear layer before the softmax, without bias, §3.4:
+    one logit per piece, its weight shared with `tied_to` if given."""
     def __init__(self,
         d_model:int,               # width of the decoder's output
         vocab_size:int,            # V

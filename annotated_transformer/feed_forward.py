@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 # %% ../nbs/33_feed_forward.ipynb #feed-forward
 class FeedForward(nn.Module):
-    "max(0, xW_1 + b_1)W_2 + b_2, equation 2, §3.3: the same two layers at every position."
+    """max(0, xW_1 + b_1)W_2 + b_2, equation 2, §3.3:
+    the same two layers at every position."""
     def __init__(self,
         d_model:int,   # width of input and output
         d_ff:int,      # width in between

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['length_penalty', 'Hypothesis', 'ended', 'Reader', 'grow', 'best_continuations', 'extend', 'continuations', 'prepare',
-           'beam_search', 'nucleus', 'sample', 'onednn_linear', 'use_onednn']
+           'check_search', 'in_place', 'beam_search', 'nucleus', 'sample', 'onednn_linear', 'use_onednn']
 
 # %% ../nbs/61a_generation.ipynb #imports
 import math
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from .attention import padding_mask
+from .files import check, fits
 from .transformer import Transformer
 
 # %% ../nbs/61a_generation.ipynb #length-penalty
@@ -21,7 +22,8 @@ def length_penalty(
     length:int,       # pieces of the hypothesis, eos counted
     alpha:float=0.6,  # 0: no penalty
 ) -> float:
-    "((5 + length)/6)^α, by which log-probabilities are divided, §6.1 (Wu et al., 2016, equation 14)."
+    """((5 + length)/6)^α, by which log-probabilities are divided,
+    §6.1 (Wu et al., 2016, equation 14)."""
     return ((5 + length) / 6) ** alpha
 
 # %% ../nbs/61a_generation.ipynb #hypothesis
@@ -35,34 +37,42 @@ class Hypothesis:
 # %% ../nbs/61a_generation.ipynb #ended
 def ended(
     found:list[Hypothesis],  # finished hypotheses of one sentence
-    best:float,              # log-probability of its best live prefix, -inf when none is live
+    # log-probability of its best live prefix, -inf when none is live
+    best:float,
     limit:int,               # its maximum length
     n_best:int,              # how many hypotheses are wanted
     alpha:float,
 ) -> bool:
-    "True when no live prefix can still enter the best `n_best`: at most it loses nothing more and is as long as allowed."
+    """True when no live prefix can still enter the best `n_best`:
+    at most it loses nothing more and is as long as allowed."""
     if best == -math.inf: return True
     if len(found) < n_best: return False
-    return best / length_penalty(limit, alpha) <= sorted(h.score for h in found)[-n_best]
+    return (best / length_penalty(limit, alpha)
+            <= sorted(h.score for h in found)[-n_best])
 
 # %% ../nbs/61a_generation.ipynb #reader
 class Reader:
-    "Reads sources once, and their prefixes piece by piece. Several models are an ensemble: their probabilities are averaged."
+    """Reads sources once, and their prefixes piece by piece.
+    Several models are an ensemble: their probabilities are averaged."""
     def __init__(self,
         models:list[Transformer],  # one or more, in evaluation mode
         src:Tensor,                # source ids with eos, padded (B, T_k)
     ):
-        more = max(0, 16 - src.size(1))     # columns that nobody looks at: a CPU's softmax takes 16 numbers at once, fewer one by one
-        self.models, self.mask, self.t = models, F.pad(padding_mask(src, models[0].pad_id), (0, more)), 0
-        self.memories, self.caches = [F.pad(m.encode(src), (0, 0, 0, more)) for m in models], [{} for m in models]
+        more = max(0, 16 - src.size(1))  # columns that nobody looks at: a CPU's softmax
+                                         # takes 16 numbers at once, fewer one by one
+        self.mask = F.pad(padding_mask(src, models[0].pad_id), (0, more))
+        self.models, self.t = models, 0
+        self.memories = [F.pad(m.encode(src), (0, 0, 0, more)) for m in models]
+        self.caches = [{} for m in models]
 
     def read(self,
-        ids:Tensor,        # the newest piece of n prefixes of each source (B, n)
-        mine:Tensor=None,  # which of the pieces read belong to which prefix (B, n, pieces); needless for n = 1
+        ids:Tensor,  # the newest piece of n prefixes of each source (B, n)
+        mine:Tensor=None,   # the pieces of each prefix (B, n, pieces); not for n = 1
     ):
         mask = None if mine is None else mine[:, None]
-        self.newest = [m.decode_step(ids, self.t, memory, self.mask, cache, mask)                # (B, n, d_model)
-                       for m, memory, cache in zip(self.models, self.memories, self.caches)]
+        self.newest = [  # (B, n, d_model)
+            m.decode_step(ids, self.t, memory, self.mask, cache, mask)
+            for m, memory, cache in zip(self.models, self.memories, self.caches)]
         self.t += 1
 
     @torch.no_grad()
@@ -71,16 +81,19 @@ class Reader:
     ) -> Tensor:           # log-probabilities of the piece after each prefix (B, n, V)
         logits = [m.generator(x[rows]) for m, x in zip(self.models, self.newest)]
         logits = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logits]
-        log_probs = [torch.log_softmax(x, -1, out=x) for x in logits]   # in place: one table less to move
-        return log_probs[0] if len(log_probs) == 1 else torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+        # in place: one table less to move
+        log_probs = [torch.log_softmax(x, -1, out=x) for x in logits]
+        return log_probs[0] if len(log_probs) == 1 else (
+            torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs)))
 
     def keep(self, rows:Tensor):
-        "Forget all sources but these, which become the first. Only those that change place are copied."
+        """Forget all sources but these, which become the first.
+        Only those that change place are copied."""
         to = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         move = lambda x: x.index_copy_(0, to, x[rows[to]])[:len(rows)]
         self.mask = move(self.mask)
         for cache in self.caches:
-            for attn, tensors in cache.items(): cache[attn] = [move(x) for x in tensors]
+            for attn, kept in cache.items(): cache[attn] = [move(x) for x in kept]
 
 # %% ../nbs/61a_generation.ipynb #grow
 def grow(
@@ -88,35 +101,47 @@ def grow(
     mine:Tensor,    # which of the pieces read belong to which of them (B, m, pieces)
     origin:Tensor,  # the prefix that each new one continues (B, n)
     piece:Tensor,   # and the piece it adds (B, n)
-) -> tuple[Tensor, Tensor]:   # the new prefixes (B, n, t+1); the same of them (B, n, pieces+n)
+# the new prefixes (B, n, t+1); the same of them (B, n, pieces+n)
+) -> tuple[Tensor, Tensor]:
     "New prefixes from old ones. Each adds its piece to those that will have been read."
     take = lambda x: x.gather(1, origin[..., None].expand(-1, -1, x.size(-1)))
-    new = torch.eye(piece.size(1), dtype=torch.bool, device=ids.device).expand(len(ids), -1, -1)
-    return torch.cat([take(ids), piece[..., None]], -1), torch.cat([take(mine), new], -1)
+    new = torch.eye(piece.size(1), dtype=torch.bool, device=ids.device).expand(
+        len(ids), -1, -1)
+    return (torch.cat([take(ids), piece[..., None]], -1),
+            torch.cat([take(mine), new], -1))
 
 # %% ../nbs/61a_generation.ipynb #best-continuations
 def best_continuations(
     total:Tensor,  # log-probability of each prefix followed by each piece (B, n, V)
     k:int,
-) -> tuple[Tensor, Tensor, Tensor]:  # log-probabilities, best first; their prefixes; their pieces (B, k) each
+# log-probabilities, best first; their prefixes; their pieces (B, k) each
+) -> tuple[Tensor, Tensor, Tensor]:
     "The k best of the n·V continuations of each sentence, or all if there are fewer."
     V = total.size(-1)
-    table = total.view(len(total), -1, V // math.gcd(V, 16))                              # the same numbers in fewer columns
-    columns = table.amax(1).topk(min(k, table.size(-1))).indices                          # (B, k)
+    # the same numbers in fewer columns
+    table = total.view(len(total), -1, V // math.gcd(V, 16))
+    columns = table.amax(1).topk(min(k, table.size(-1))).indices  # (B, k)
     among = table.gather(2, columns[:, None].expand(-1, table.size(1), -1)).flatten(1)
     best, flat = among.topk(min(k, among.size(1)))
-    at = flat // columns.size(1) * table.size(-1) + columns.gather(1, flat % columns.size(1))   # among the n·V
+    # among the n·V
+    at = (flat // columns.size(1) * table.size(-1)
+          + columns.gather(1, flat % columns.size(1)))
     return best, at // V, at % V
 
 # %% ../nbs/61a_generation.ipynb #extend
 def extend(
-    best:Tensor, origin:Tensor, piece:Tensor,  # what `best_continuations` found (B, 2·beam) each
+    # what `best_continuations` found (B, 2·beam) each
+    best:Tensor, origin:Tensor, piece:Tensor,
     beam:int, eos_id:int,
-) -> tuple[tuple, list]:  # (log_prob, origin, piece) of the prefixes that go on (B, beam) each; (row, origin, log_prob) of each that ends
-    "The best `beam` continuations that go on, best first, and those among the best `beam` that end."
+# (log_prob, origin, piece) of the prefixes that go on (B, beam) each;
+# (row, origin, log_prob) of each that ends
+) -> tuple[tuple, list]:
+    """The best `beam` continuations that go on, best first,
+    and those among the best `beam` that end."""
     ends = piece == eos_id
     row, rank = (ends & (best > -math.inf))[:, :beam].nonzero(as_tuple=True)
-    finished = list(zip(row.tolist(), origin[row, rank].tolist(), best[row, rank].tolist()))
+    finished = list(zip(row.tolist(), origin[row, rank].tolist(),
+                        best[row, rank].tolist()))
     log_prob, rank = best.masked_fill(ends, -math.inf).topk(min(beam, best.size(1)))
     return (log_prob, origin.gather(1, rank), piece.gather(1, rank)), finished
 
@@ -128,15 +153,19 @@ def continuations(
     full:list[bool],    # which sources are at their limit
     never:list[int],    # pieces that are not written
     eos_id:int,
-) -> tuple[Tensor, Tensor, Tensor]:   # log-probabilities, best first; their prefixes; their pieces (B, k) each
+# log-probabilities, best first; their prefixes; their pieces (B, k) each
+) -> tuple[Tensor, Tensor, Tensor]:
     "The k best continuations of each sentence that are allowed."
     numbers, found = 2**20 if log_prob.device.type == 'cpu' else 2**27, []
-    for rows in torch.arange(len(log_prob)).split(max(1, numbers // (log_prob.size(1) * reader.models[0].config.vocab_size))):
+    for rows in torch.arange(len(log_prob)).split(
+            max(1, numbers // (log_prob.size(1) * reader.models[0].config.vocab_size))):
         rows = slice(rows[0], rows[-1] + 1)
-        total = reader.log_probs(rows).add_(log_prob[rows, :, None])                      # (rows, n, V)
+        total = reader.log_probs(rows).add_(log_prob[rows, :, None])  # (rows, n, V)
         total[..., never] = -math.inf
         for i in [i for i, at_limit in enumerate(full[rows]) if at_limit]:
-            end = total[i, :, eos_id].clone(); total[i] = -math.inf; total[i, :, eos_id] = end
+            end = total[i, :, eos_id].clone()
+            total[i] = -math.inf
+            total[i, :, eos_id] = end
         found.append(best_continuations(total, k))
     return tuple(map(torch.cat, zip(*found)))
 
@@ -145,48 +174,73 @@ def prepare(
     models,      # a `Transformer` or a list of them
     src:Tensor,  # source ids with eos, padded (B, T_k)
     extra:int,   # pieces that a translation may have more than its source
-) -> tuple[list, list[int]]:   # the models as a list; the longest translation of each source, eos counted
+) -> tuple[list, list[int]]:   # models; longest translation of each source, with eos
     "Raises ValueError if a model is not in evaluation mode."
     models = models if isinstance(models, (list, tuple)) else [models]
-    if any(m.training for m in models): raise ValueError('dropout would make the result random: call model.eval() first')
-    limit = padding_mask(src, models[0].pad_id).sum((1, 2, 3)) + extra                    # (B,)
+    if any(m.training for m in models):
+        raise ValueError(
+            'dropout would make the result random: call model.eval() first')
+    limit = padding_mask(src, models[0].pad_id).sum((1, 2, 3)) + extra  # (B,)
     for m in models:
-        if m.config.positions == 'learned': limit = limit.clamp(max=m.config.max_len)     # no vectors were learned beyond
+        # no vectors were learned beyond
+        if m.config.positions == 'learned': limit = limit.clamp(max=m.config.max_len)
     return models, limit.tolist()
+
+# %% ../nbs/61a_generation.ipynb #check-search
+def check_search(beam:int, alpha:float):
+    "What every engine's search asks for. Raises ValueError on impossible values."
+    check(dict(beam=beam), 'beam', least=1, most=10_000)
+    check(dict(alpha=alpha), 'alpha', least=0, most=10)
+
+def in_place(on:list[int]) -> list[int]:
+    "The rows that remain, those that can stay where they are in their places."
+    late, stays = [r for r in on if r >= len(on)], set(on)
+    return [r if r in stays else late.pop() for r in range(len(on))]
 
 # %% ../nbs/61a_generation.ipynb #beam-search
 @torch.no_grad()
 def beam_search(
-    models,           # a `Transformer`, or a list of them to average, in evaluation mode
-    src:Tensor,       # source ids with eos, padded (B, T_k)
-    beam:int=4,       # live prefixes; 1 is greedy search
-    alpha:float=0.6,  # length penalty
-    extra:int=50,     # a translation has at most this many pieces more than its source, eos counted in both
-    n_best:int=None,  # hypotheses wanted for each source, the fewer the faster; `beam` when None
+    models,          # a `Transformer`, or a list of them to average, in evaluation mode
+    src:Tensor,      # source ids with eos, padded (B, T_k)
+    beam:int=4,      # live prefixes; 1 is greedy search
+    alpha:float=0.6, # length penalty
+    extra:int=50,    # pieces that a translation may have more than its source
+    n_best:int=None, # hypotheses wanted, the fewer the faster; `beam` when None
     *, bos_id:int, eos_id:int,
-) -> list[list[Hypothesis]]:   # for each source up to `n_best` hypotheses, the best first
-    "Beam search, §6.1: stops as soon as no live prefix can enter the best `n_best`. Raises ValueError on a bad argument, or a model that gives NaN."
-    n_best, (models, limit) = n_best or beam, prepare(models, src, extra)
-    if not 1 <= n_best <= beam or min(alpha, extra) < 0: raise ValueError(f'{beam=}, {n_best=}, {alpha=}, {extra=}: n_best must be from 1 to beam, the others at least 0')
-    reader, found, live = Reader(models, src), [[] for _ in src], list(range(len(src)))   # live: the source of each row
-    ids, mine = src.new_full((len(src), 1, 1), bos_id), torch.ones(len(src), 1, 1, dtype=torch.bool, device=src.device)
-    log_prob = torch.zeros(len(src), 1, device=src.device)                                # (B, n)
-    while live:
+) -> list[list[Hypothesis]]: # for each source up to `n_best` hypotheses, the best first
+    """Beam search, §6.1: stops as soon as no live prefix can enter the best `n_best`.
+    Raises ValueError on a bad argument, or a model that gives NaN."""
+    n_best = n_best or beam
+    check_search(beam, alpha)
+    check(dict(extra=extra, n_best=n_best), 'extra n_best', least=0)
+    check(dict(n_best=n_best), 'n_best', most=beam)
+    models, limit = prepare(models, src, extra)
+    fits(8 * beam * models[0].config.vocab_size, f'beam={beam}')
+    reader, found, live = Reader(models, src), [[] for _ in src], list(range(len(src)))
+    ids, mine = (src.new_full((len(src), 1, 1), bos_id),
+                 torch.ones(len(src), 1, 1, dtype=torch.bool, device=src.device))
+    log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
+    while live:  # live: the source of each row
         t = ids.size(-1)
         reader.read(ids[..., -1], mine)
-        best = continuations(reader, log_prob, 2 * beam, [limit[i] <= t for i in live], [bos_id, models[0].pad_id], eos_id)
+        best = continuations(reader, log_prob, 2 * beam, [limit[i] <= t for i in live],
+                             [bos_id, models[0].pad_id], eos_id)
         (log_prob, origin, piece), finished = extend(*best, beam, eos_id)
-        for r, o, p in finished: found[live[r]].append(Hypothesis(ids[r, o, 1:].tolist(), p, p / length_penalty(t, alpha)))
+        for r, o, p in finished: found[live[r]].append(
+            Hypothesis(ids[r, o, 1:].tolist(), p, p / length_penalty(t, alpha)))
         on = [r for r, (i, best) in enumerate(zip(live, log_prob[:, 0].tolist()))
-              if not (beam == 1 and found[i] or ended(found[i], best, limit[i], n_best, alpha))]
+              if not (beam == 1 and found[i]
+                      or ended(found[i], best, limit[i], n_best, alpha))]
         if len(on) < len(live):
-            late, stays = [r for r in on if r >= len(on)], set(on)
-            order = [r if r in stays else late.pop() for r in range(len(on))]
-            rows, live = torch.tensor(order, dtype=torch.long, device=src.device), [live[r] for r in order]
+            order = in_place(on)
+            rows = torch.tensor(order, dtype=torch.long, device=src.device)
+            live = [live[r] for r in order]
             reader.keep(rows)
-            ids, mine, log_prob, origin, piece = (x.index_select(0, rows) for x in (ids, mine, log_prob, origin, piece))
+            ids, mine, log_prob, origin, piece = (
+                x.index_select(0, rows) for x in (ids, mine, log_prob, origin, piece))
         ids, mine = grow(ids, mine, origin, piece)
-    if not all(found): raise ValueError('a sentence without any hypothesis: the model gives NaN')
+    if not all(found): raise ValueError(
+        'a sentence without any hypothesis: the model gives NaN')
     return [sorted(hs, key=lambda h: -h.score)[:n_best] for hs in found]
 
 # %% ../nbs/61a_generation.ipynb #nucleus
@@ -196,30 +250,40 @@ def nucleus(
 ) -> Tensor:          # (…, V)
     "-inf for all but the likeliest pieces, as few as together reach `top_p`."
     p, order = log_prob.softmax(-1).sort(-1, descending=True)
-    reached = p.cumsum(-1) - p >= top_p                                                   # by those before it
+    reached = p.cumsum(-1) - p >= top_p  # by those before it
     return log_prob.masked_fill(reached.gather(-1, order.argsort(-1)), -math.inf)
 
 # %% ../nbs/61a_generation.ipynb #sample
 @torch.no_grad()
 def sample(
-    models,                # a `Transformer`, or a list of them to average, in evaluation mode
+    # a `Transformer`, or a list of them to average, in evaluation mode
+    models,
     src:Tensor,            # source ids with eos, padded (B, T_k)
     temperature:float=1.,  # above 0; divides the logits
-    top_p:float=1.,        # draw from the likeliest pieces that together reach this probability
+    # draw from the likeliest pieces that together reach this probability
+    top_p:float=1.,
     extra:int=50,          # as in `beam_search`
     *, bos_id:int, eos_id:int,
     generator:torch.Generator=None,   # of random numbers
-) -> list[Hypothesis]:     # one for each source; log_prob is the model's, without the knobs, and so is score
-    "Draw a translation of each source, piece by piece. Raises ValueError on a bad argument."
+# one for each source; log_prob is the model's, without the knobs, and so is score
+) -> list[Hypothesis]:
+    """Draw a translation of each source, piece by piece.
+    Raises ValueError on a bad argument."""
     models, limit = prepare(models, src, extra)
-    if temperature <= 0 or not 0 < top_p <= 1: raise ValueError(f'{temperature=} must be above 0, {top_p=} above 0 and at most 1')
-    reader, limit, never = Reader(models, src), torch.tensor(limit, device=src.device), torch.tensor([bos_id, models[0].pad_id], device=src.device)
-    ids, log_prob, done = src.new_full((len(src), 1), bos_id), 0., torch.zeros(len(src), dtype=torch.bool, device=src.device)
+    if temperature <= 0 or not 0 < top_p <= 1:
+        raise ValueError(f'{temperature=} must be above 0, '
+                         f'{top_p=} above 0 and at most 1')
+    reader, limit, never = (Reader(models, src), torch.tensor(limit, device=src.device),
+                            torch.tensor([bos_id, models[0].pad_id], device=src.device))
+    ids, log_prob, done = (src.new_full((len(src), 1), bos_id), 0.,
+                           torch.zeros(len(src), dtype=torch.bool, device=src.device))
     while not done.all():
         reader.read(ids[:, -1:])
-        step = reader.log_probs()[:, 0]                                                   # (B, V)
-        p = nucleus(step.index_fill(-1, never, -math.inf) / temperature, top_p).softmax(-1)
-        piece = p.multinomial(1, generator=generator)[:, 0].masked_fill(limit <= ids.size(1), eos_id)
+        step = reader.log_probs()[:, 0]  # (B, V)
+        p = nucleus(step.index_fill(-1, never, -math.inf) / temperature,
+                    top_p).softmax(-1)
+        piece = p.multinomial(1, generator=generator)[:, 0].masked_fill(
+            limit <= ids.size(1), eos_id)
         log_prob = log_prob + step.gather(1, piece[:, None])[:, 0].masked_fill(done, 0)
         ids, done = torch.cat([ids, piece[:, None]], 1), done | (piece == eos_id)
     written = [y[1:y.index(eos_id)] for y in ids.tolist()]
@@ -231,8 +295,10 @@ def onednn_linear(
     x:Tensor,        # (…, in_features)
 ) -> Tensor:         # (…, out_features)
     "The forward pass of `nn.Linear`, by oneDNN where it can."
-    usual = x.device.type != 'cpu' or x.dtype != torch.float32 or torch.is_grad_enabled() or torch.compiler.is_compiling()
-    if usual or x.numel() * len(self.weight) < 2**20: return F.linear(x, self.weight, self.bias)
+    usual = (x.device.type != 'cpu' or x.dtype != torch.float32
+             or torch.is_grad_enabled() or torch.compiler.is_compiling())
+    if usual or x.numel() * len(self.weight) < 2**20:
+        return F.linear(x, self.weight, self.bias)
     return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, 'none', [], '')
 
 def use_onednn(
@@ -240,5 +306,6 @@ def use_onednn(
 ) -> nn.Module:      # the same one
     "Let oneDNN do the products of all linear layers of `model`, in the same precision."
     for m in model.modules():
-        if isinstance(m, nn.Linear) and torch.backends.mkldnn.is_available(): m.forward = MethodType(onednn_linear, m)
+        if isinstance(m, nn.Linear) and torch.backends.mkldnn.is_available():
+            m.forward = MethodType(onednn_linear, m)
     return model

@@ -18,11 +18,13 @@ def forward_flops(
     T_q:int,              # pieces of a target that the decoder reads, padding included
 ) -> float:               # FLOPs of one forward pass
     "Two FLOPs for every multiply-add of `Transformer(c)`'s matrix products."
-    def attention(T_q, T_k): return 2 * c.h * (c.d_k + c.d_v) * (c.d_model * (T_q + T_k) + T_q * T_k)
+    def attention(T_q, T_k):
+        return 2 * c.h * (c.d_k + c.d_v) * (c.d_model * (T_q + T_k) + T_q * T_k)
     def feed_forward(T): return 2 * T * 2 * c.d_model * c.d_ff
     encoder_layer = attention(T_k, T_k) + feed_forward(T_k)
     decoder_layer = attention(T_q, T_q) + attention(T_q, T_k) + feed_forward(T_q)
-    return B * (c.N * (encoder_layer + decoder_layer) + 2 * T_q * c.d_model * c.vocab_size)   # the last term: logits
+    return B * (c.N * (encoder_layer + decoder_layer)
+                + 2 * T_q * c.d_model * c.vocab_size)   # the last term: logits
 
 # %% ../nbs/52_hardware_and_schedule.ipynb #train-flops
 def train_flops(
@@ -31,7 +33,8 @@ def train_flops(
     T_k:int,              # pieces of a source, padding included
     T_q:int,              # pieces of a target that the decoder reads, padding included
 ) -> float:               # FLOPs of one update
-    "Forward and backward pass: three times `forward_flops`. The optimizer multiplies no matrices."
+    """Forward and backward pass: three times `forward_flops`.
+    The optimizer multiplies no matrices."""
     return 3 * forward_flops(c, B, T_k, T_q)
 
 # %% ../nbs/52_hardware_and_schedule.ipynb #mfu
@@ -40,7 +43,8 @@ peaks = {                    # FLOP/s of one GPU
     'K40':   3.7e12,
     'M40':   6.0e12,
     'P100':  9.5e12,         # NVIDIA's data sheet says 10.6 for the SXM2 form
-    'A100':  312e12,         # NVIDIA's data sheets, bfloat16 matrix products without sparsity, SXM form
+    # NVIDIA's data sheets, bfloat16 matrix products without sparsity, SXM form
+    'A100':  312e12,
     'H100':  989e12,
     'H200':  989e12,
 }
@@ -61,12 +65,18 @@ def memory(
     T_k:int,              # pieces of a source, padding included
     T_q:int,              # pieces of a target that the decoder reads, padding included
 ) -> dict[str, float]:    # bytes
-    "What training in float32 holds in memory, and the peak during an update. Attention weights are not kept."
+    """What training in float32 holds in memory, and the peak during an update.
+    Attention weights are not kept."""
     P, attention, add_norm = count_parameters(c), c.h * (c.d_k + c.d_v), 3 * c.d_model
-    source = c.N * (3 * attention + c.d_ff + 2 * add_norm) + 2 * c.d_model           # attention: 2 in the encoder, 1 as memory
-    target = c.N * (3 * attention + c.d_ff + 3 * add_norm) + 2 * c.d_model + c.vocab_size
-    m = dict(weights=4 * P, gradients=4 * P, adam=8 * P, activations=4 * B * (T_k * source + T_q * target), logits=8 * B * T_q * c.vocab_size)
-    return m | dict(peak=m['weights'] + m['adam'] + max(m['gradients'], m['activations'] + m['logits']))
+    # attention: 2 in the encoder, 1 as memory
+    source = c.N * (3 * attention + c.d_ff + 2 * add_norm) + 2 * c.d_model
+    target = (c.N * (3 * attention + c.d_ff + 3 * add_norm) + 2 * c.d_model
+              + c.vocab_size)
+    m = dict(weights=4 * P, gradients=4 * P, adam=8 * P,
+             activations=4 * B * (T_k * source + T_q * target),
+             logits=8 * B * T_q * c.vocab_size)
+    return m | dict(peak=m['weights'] + m['adam']
+                         + max(m['gradients'], m['activations'] + m['logits']))
 
 # %% ../nbs/52_hardware_and_schedule.ipynb #expected-max
 def expected_max(
@@ -75,7 +85,8 @@ def expected_max(
     "Mean of the largest of n standard normal numbers."
     x = torch.linspace(-10, 10, 20_001, dtype=torch.float64)
     normal = torch.distributions.Normal(0., 1.)
-    return torch.trapezoid(x * n * normal.log_prob(x).exp() * normal.cdf(x) ** (n - 1), x).item()
+    return torch.trapezoid(
+        x * n * normal.log_prob(x).exp() * normal.cdf(x) ** (n - 1), x).item()
 
 # %% ../nbs/52_hardware_and_schedule.ipynb #gpu
 @dataclass(frozen=True)
@@ -97,10 +108,12 @@ def step_times(
     n:int,                         # GPUs
     gpu:GPU,
 ) -> tuple[float, float, float]:   # seconds
-    "An update on n GPUs: computing, waiting for the slowest, exchanging gradients in a ring."
+    """An update on n GPUs:
+    computing, waiting for the slowest, exchanging gradients in a ring."""
     compute = max(flops / (n * gpu.peak * gpu.mfu), gpu.launch)
     bandwidth = gpu.within if n <= 8 else min(gpu.within, gpu.across)
-    return compute, compute * gpu.spread * expected_max(n), 2 * (n - 1) * (n_bytes / n / bandwidth + gpu.latency)
+    return (compute, compute * gpu.spread * expected_max(n),
+            2 * (n - 1) * (n_bytes / n / bandwidth + gpu.latency))
 
 # %% ../nbs/52_hardware_and_schedule.ipynb #cost
 def cost(

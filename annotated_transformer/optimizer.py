@@ -14,7 +14,8 @@ def adam(
     model:nn.Module,       # whose parameters to train
 ) -> torch.optim.Adam:     # its learning rate is set before each update
     "Adam with β_1=0.9, β_2=0.98, ε=1e-9, §5.3."
-    return torch.optim.Adam(model.parameters(), lr=0., betas=(0.9, 0.98), eps=1e-9, fused=True)
+    return torch.optim.Adam(
+        model.parameters(), lr=0., betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 # %% ../nbs/53_optimizer.ipynb #lrate
 def lrate(
@@ -22,6 +23,7 @@ def lrate(
     d_model:int=512,        # width of the model
     warmup_steps:int=4000,  # updates of linear growth
 ) -> float:                 # learning rate of this update
-    "d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), equation 3, §5.3. Raises ValueError if step < 1."
+    """d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), equation 3, §5.3.
+    Raises ValueError if step < 1."""
     if step < 1: raise ValueError(f'step={step}: updates count from 1')
     return d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)

@@ -14,15 +14,21 @@ def positional_encoding(
     length:int,   # positions 0 … length-1
     d_model:int,  # width, even
 ) -> Tensor:      # (length, d_model)
-    "PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same), §3.5. Raises ValueError if d_model is odd."
-    if d_model % 2: raise ValueError(f'd_model={d_model} is odd: sines and cosines come in pairs')
-    pos = torch.arange(length, dtype=torch.float64)[:, None]                      # (length, 1)
-    angle = pos / 10000 ** (torch.arange(0, d_model, 2).double() / d_model)       # (length, d_model/2)
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()         # sin and cos alternate
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same), §3.5.
+    Raises ValueError if d_model is odd."""
+    if d_model % 2:
+        raise ValueError(f'd_model={d_model} is odd: sines and cosines come in pairs')
+    # (length, 1)
+    pos = torch.arange(length, dtype=torch.float64)[:, None]
+    # (length, d_model/2)
+    angle = pos / 10000 ** (torch.arange(0, d_model, 2).double() / d_model)
+    # sin and cos alternate
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 # %% ../nbs/35_positional_encoding.ipynb #positional-encoding-module
 class PositionalEncoding(nn.Module):
-    "Dropout(x + position), §3.5 and §5.4; sinusoids of any length, or `max_len` learned vectors."
+    """Dropout(x + position), §3.5 and §5.4;
+    sinusoids of any length, or `max_len` learned vectors."""
     def __init__(self,
         d_model:int,                   # width of x
         P_drop:float=0.1,              # dropout on the sum
@@ -31,8 +37,11 @@ class PositionalEncoding(nn.Module):
     ):
         super().__init__()
         self.dropout = nn.Dropout(P_drop)
-        if positions == 'learned': self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model ** -0.5)
-        else: self.register_buffer('table', positional_encoding(max_len, d_model), persistent=False)
+        if positions == 'learned':
+            self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model ** -0.5)
+        else:
+            self.register_buffer('table', positional_encoding(max_len, d_model),
+                                 persistent=False)
 
     def forward(self,
         x:Tensor,      # embeddings (B, T, d_model)
@@ -40,6 +49,7 @@ class PositionalEncoding(nn.Module):
         T, d_model = x.shape[-2:]
         if T > len(self.table):
             if isinstance(self.table, nn.Parameter):
-                raise ValueError(f'{T} positions, but only max_len={len(self.table)} were learned')
+                raise ValueError(f'{T} positions, but only '
+                                 f'max_len={len(self.table)} were learned')
             self.table = positional_encoding(2 * T, d_model).to(self.table)
         return self.dropout(x + self.table[:T])

@@ -14,16 +14,21 @@ class SmoothedLoss(torch.autograd.Function):
     "Sum of cross-entropies with smoothed targets; the gradient of each is p - q."
     @staticmethod
     def forward(ctx, logits, target, eps_ls, pad_id):               # (n, V), (n,)
-        log_p, right, real = logits.log_softmax(-1), target[:, None], (target != pad_id)[:, None]
+        log_p, right, real = (
+            logits.log_softmax(-1), target[:, None], (target != pad_id)[:, None])
         ctx.save_for_backward(log_p, right, real)
         ctx.eps_ls = eps_ls
-        return -(((1 - eps_ls) * log_p.gather(-1, right) + eps_ls * log_p.mean(-1, keepdim=True)) * real).sum()
+        return -(((1 - eps_ls) * log_p.gather(-1, right)
+                  + eps_ls * log_p.mean(-1, keepdim=True)) * real).sum()
 
     @staticmethod
     def backward(ctx, grad):
         log_p, right, real = ctx.saved_tensors
-        p = log_p.exp_().sub_(ctx.eps_ls / log_p.size(-1))           # in the place of log_p, which is not needed again
-        return p.scatter_add_(-1, right, p.new_full(right.shape, ctx.eps_ls - 1)).mul_(real * grad), None, None, None
+        # in the place of log_p, which is not needed again
+        p = log_p.exp_().sub_(ctx.eps_ls / log_p.size(-1))
+        return p.scatter_add_(
+            -1, right, p.new_full(right.shape, ctx.eps_ls - 1)
+        ).mul_(real * grad), None, None, None
 
 # %% ../nbs/54_regularization.ipynb #label-smoothed-loss
 def label_smoothed_loss(
@@ -32,6 +37,9 @@ def label_smoothed_loss(
     eps_ls:float=0.1,   # mass spread over all V pieces
     pad_id:int=0,       # positions that carry no loss
 ) -> tuple[Tensor, Tensor]:  # sum over real tokens in nats, number of real tokens
-    "Cross-entropy with (1-ε_ls) on the right piece and ε_ls/V on every piece, §5.4; ε_ls=0 gives the plain negative log-likelihood."
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))     # bf16 is too coarse for the sum
-    return SmoothedLoss.apply(logits.flatten(0, 1), target.flatten(), eps_ls, pad_id), (target != pad_id).sum()
+    """Cross-entropy with (1-ε_ls) on the right piece and ε_ls/V on every piece, §5.4;
+    ε_ls=0 gives the plain negative log-likelihood."""
+    # bf16 is too coarse for the sum
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return (SmoothedLoss.apply(logits.flatten(0, 1), target.flatten(), eps_ls, pad_id),
+            (target != pad_id).sum())

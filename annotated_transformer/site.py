@@ -14,29 +14,43 @@ from nbdev.process import Processor
 
 # %% ../nbs/91_api.ipynb #defined-names
 def defined(tree):
-    "What an exported cell defines, as nbdev's links to it end: `attention`, `translator`, `translator.search`."
+    """What an exported cell defines, as nbdev's links to it end:
+    `attention`, `translator`, `translator.search`."""
     functions = ast.FunctionDef, ast.AsyncFunctionDef
     for node in tree:
-        if isinstance(node, ast.ClassDef): yield from [node.name, *(f'{node.name}.{f.name}' for f in node.body if isinstance(f, functions))]
+        if isinstance(node, ast.ClassDef):
+            yield from [node.name, *(f'{node.name}.{f.name}' for f in node.body
+                                     if isinstance(f, functions))]
         if isinstance(node, functions):
             patched = any('patch' in ast.unparse(d) for d in node.decorator_list)
-            if node.name != '_': yield f'{node.args.args[0].annotation.id}.{node.name}' if patched else node.name
+            if node.name != '_':
+                yield (f'{node.args.args[0].annotation.id}.{node.name}' if patched
+                       else node.name)
 
 # %% ../nbs/91_api.ipynb #anchors
-ours = re.compile(r'^#\| *(?:claim|varies):.*\n', re.MULTILINE)                # directives that are not Quarto's
+# directives that are not Quarto's
+ours = re.compile(r'^#\| *(?:claim|varies):.*\n', re.MULTILINE)
 
 class Anchors(Processor):
-    "An anchor before each exported definition and each cell that checks a claim, without the directives that only our checks read."
+    """An anchor before each exported definition and each cell that checks a claim,
+    without the directives that only our checks read."""
     def begin(self):
         cells = self.nb.cells
-        headings = [h for c in cells if c.cell_type == 'markdown' and c.source for h in re.findall(r'^#+ +(.+?) *$', c.source, re.MULTILINE)]
-        taken = {re.sub(r'.*\{#([\w-]+).*', r'\1', h).lower() for h in headings}                 # a heading may have the same name
+        headings = [h for c in cells if c.cell_type == 'markdown' and c.source
+                    for h in re.findall(r'^#+ +(.+?) *$', c.source, re.MULTILINE)]
+        # a heading may have the same name
+        taken = {re.sub(r'.*\{#([\w-]+).*', r'\1', h).lower() for h in headings}
         for i, cell in reversed([*enumerate(cells)]):
-            source, flags = cell.get('source', ''), getattr(cell, 'directives_', {}) or {}
-            ids = [x.lower() for x in defined(cell.parsed_() or []) if x.lower() not in taken] if 'exports' in flags else []
-            if re.search(r'^#\| *claim:', source, re.MULTILINE): ids.append(f'at-{cell.id}')
+            source, flags = (cell.get('source', ''),
+                             getattr(cell, 'directives_', {}) or {})
+            ids = ([x.lower() for x in defined(cell.parsed_() or [])
+                    if x.lower() not in taken] if 'exports' in flags else [])
+            if re.search(r'^#\| *claim:', source, re.MULTILINE):
+                ids.append(f'at-{cell.id}')
             if source: cell.source = ours.sub('', source)
-            if ids: cells.insert(i, mk_cell(''.join(f'[]{{#{id}}}' for id in ids), 'markdown'))
+            if ids:
+                cells.insert(
+                    i, mk_cell(''.join(f'[]{{#{id}}}' for id in ids), 'markdown'))
 
 # %% ../nbs/91_api.ipynb #colab-link
 class Colab(Processor):
@@ -44,5 +58,7 @@ class Colab(Processor):
     def begin(self):
         name, c = Path(self.nb.path_).name, get_config()
         if not re.match(r'\d', name): return
-        url = f'https://colab.research.google.com/github/{c.user}/{c.repo}/blob/{c.branch}/nbs/{name}'
-        self.nb.cells.insert(2, mk_cell(f'[Open in Colab]({url}){{.colab}}', 'markdown'))
+        url = (f'https://colab.research.google.com/github/{c.user}/{c.repo}/blob/'
+               f'{c.branch}/nbs/{name}')
+        self.nb.cells.insert(
+            2, mk_cell(f'[Open in Colab]({url}){{.colab}}', 'markdown'))

@@ -11,14 +11,17 @@ from torch import Tensor, nn
 
 # %% ../nbs/31_stacks.ipynb #add-norm
 class AddNorm(nn.Module):
-    "LayerNorm(x + Dropout(Sublayer(x))), §3.1: the residual connection around every sub-layer."
+    """LayerNorm(x + Dropout(Sublayer(x))), §3.1:
+    the residual connection around every sub-layer."""
     def __init__(self,
         d_model:int,         # width of x
         P_drop:float=0.1,    # dropout on the sub-layer's output, §5.4
-        norm:str='post',     # 'post' as in the paper; 'pre' normalises the sub-layer's input instead
+        # 'post' as in the paper; 'pre' normalises the sub-layer's input instead
+        norm:str='post',
     ):
         super().__init__()
-        self.post, self.norm, self.dropout = norm == 'post', nn.LayerNorm(d_model), nn.Dropout(P_drop)
+        self.post, self.norm, self.dropout = (
+            norm == 'post', nn.LayerNorm(d_model), nn.Dropout(P_drop))
 
     def forward(self,
         x:Tensor,            # (B, T, d_model)
@@ -56,18 +59,22 @@ class DecoderLayer(nn.Module):
         add_norm:Callable,       # makes one `AddNorm`
     ):
         super().__init__()
-        self.self_attn, self.memory_attn, self.feed_forward = self_attn, memory_attn, feed_forward
+        self.self_attn, self.memory_attn, self.feed_forward = (
+            self_attn, memory_attn, feed_forward)
         self.add_norm = nn.ModuleList(add_norm() for _ in range(3))
 
     def forward(self,
         x:Tensor,                   # (B, T_q, d_model)
         memory:Tensor,              # encoder output (B, T_k, d_model)
-        mask:Tensor=None,           # for self-attention, broadcastable to (B, h, T_q, T_q)
-        memory_mask:Tensor=None,    # for attention over memory, broadcastable to (B, h, T_q, T_k)
+        # for self-attention, broadcastable to (B, h, T_q, T_q)
+        mask:Tensor=None,
+        # for attention over memory, broadcastable to (B, h, T_q, T_k)
+        memory_mask:Tensor=None,
         cache:dict=None,            # where attention keeps what it has read, §3.2
     ) -> Tensor:                    # (B, T_q, d_model)
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, cache))
-        x = self.add_norm[1](x, lambda y: self.memory_attn(y, memory, memory, memory_mask, cache))
+        x = self.add_norm[1](
+            x, lambda y: self.memory_attn(y, memory, memory, memory_mask, cache))
         return self.add_norm[2](x, self.feed_forward)
 
 # %% ../nbs/31_stacks.ipynb #stack
@@ -76,7 +83,8 @@ class Stack(nn.Module):
     def __init__(self,
         layer:Callable,             # makes one layer
         N:int,                      # how many
-        final_norm:nn.Module=None,  # LayerNorm after the last layer; pre-norm needs one, the paper has none
+        # LayerNorm after the last layer; pre-norm needs one, the paper has none
+        final_norm:nn.Module=None,
     ):
         super().__init__()
         self.layers = nn.ModuleList(layer() for _ in range(N))

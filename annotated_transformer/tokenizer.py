@@ -22,9 +22,11 @@ def explain(
 ) -> str:
     "The same in words that tell the reader what to do."
     if m := re.search(r'value <= (\d+)', message):
-        return f'vocab_size={vocab_size} is more than this text can fill: use at most {m[1]}'
+        return (f'vocab_size={vocab_size} is more than this text can fill: '
+                f'use at most {m[1]}')
     if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
-        return f'vocab_size={vocab_size} has no room for every character of this text: use at least {m[1]}'
+        return (f'vocab_size={vocab_size} has no room for every character of this '
+                f'text: use at least {m[1]}')
     if 'sentences_.empty()' in message: return 'no text to learn pieces from'
     return message
 
@@ -35,13 +37,18 @@ def train_bpe(
     byte_fallback:bool,  # spend 256 of them on the byte values
     **options,           # any other option of SentencePiece's trainer
 ) -> bytes:              # the model file
-    "Byte pairs by SentencePiece, of the text as it is. Raises ValueError if `vocab_size` is too small or too large for it."
+    """Byte pairs by SentencePiece, of the text as it is.
+    Raises ValueError if `vocab_size` is too small or too large for it."""
     model = io.BytesIO()
-    options = dict(model_type='bpe', normalization_rule_name='identity', remove_extra_whitespaces=False,
-        character_coverage=1.0, num_threads=1, minloglevel=2,
+    options = dict(
+        model_type='bpe', normalization_rule_name='identity',
+        remove_extra_whitespaces=False, character_coverage=1.0,
+        num_threads=1, minloglevel=2,
         pad_id=0, unk_id=1, bos_id=2, eos_id=3) | options
-    try: spm.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model,
-        vocab_size=vocab_size, byte_fallback=byte_fallback, **options)
+    try:
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences), model_writer=model,
+            vocab_size=vocab_size, byte_fallback=byte_fallback, **options)
     except RuntimeError as e: raise ValueError(explain(str(e), vocab_size)) from e
     return model.getvalue()
 
@@ -50,16 +57,19 @@ class Tokenizer:
     "Byte pairs shared by source and target, §5.1."
     def __init__(self, model:bytes):  # a SentencePiece model file
         try: self.sp = spm.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as e: raise ValueError('this is not a SentencePiece model') from e
+        except RuntimeError as e:
+            raise ValueError('this is not a SentencePiece model') from e
         self.vocab_size = self.sp.get_piece_size()
         self.pad_id, self.unk_id = self.sp.pad_id(), self.sp.unk_id()
         self.bos_id, self.eos_id = self.sp.bos_id(), self.sp.eos_id()
         if -1 in (self.pad_id, self.unk_id, self.bos_id, self.eos_id):
-            raise ValueError('this SentencePiece model lacks one of the pieces pad, unk, bos, eos')
+            raise ValueError(
+                'this SentencePiece model lacks one of the pieces pad, unk, bos, eos')
 
     def encode(self, sentences:list) -> list:
         "The ids of each sentence, without bos and eos."
-        if isinstance(sentences, str): raise TypeError('encode takes a list of sentences, not one string')
+        if isinstance(sentences, str):
+            raise TypeError('encode takes a list of sentences, not one string')
         return self.sp.encode(list(sentences))
 
     def decode(self, ids:list) -> list:
@@ -76,10 +86,12 @@ def train(
     cls:Tokenizer,
     sentences,                # iterable of strings, source and target together
     vocab_size:int,           # pieces, the four special ones included
-    byte_fallback:bool=True,  # spend 256 of them on the byte values, so that no character is unknown
+    # spend 256 of them on the byte values, so that no character is unknown
+    byte_fallback:bool=True,
     **options,                # any other option of SentencePiece's trainer
 ) -> Tokenizer:
-    "Learn the pieces. Raises ValueError if `vocab_size` is too small or too large for the text."
+    """Learn the pieces.
+    Raises ValueError if `vocab_size` is too small or too large for the text."""
     return cls(train_bpe(sentences, vocab_size, byte_fallback, **options))
 
 # %% ../nbs/51b_tokenizer.ipynb #tokenizer-files
@@ -93,15 +105,18 @@ def load(cls:Tokenizer, path) -> Tokenizer:
     "Read what `save` wrote. Raises FileNotFoundError or ValueError."
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(
-        f'{path} is missing: training writes the tokenizer there; is {path.parent} a run directory?')
-    return cls(path.read_bytes())
+        f'{path} is missing: training writes the tokenizer there; '
+        f'is {path.parent} a run directory?')
+    try: return cls(path.read_bytes())
+    except ValueError as e: raise ValueError(f'{path}: {e}') from e
 
 # %% ../nbs/51b_tokenizer.ipynb #training-text
 def training_text(
-    split,              # columns `source` and `target`, e.g. the train split of a corpus
-    most:int=250_000,   # pairs
-):                      # generator of strings
-    "What pieces are learnt from: sources and targets of at most `most` pairs, spread evenly over the split."
+    split,             # columns `source` and `target`, e.g. the train split of a corpus
+    most:int=250_000,  # pairs
+):                     # generator of strings
+    """What pieces are learnt from:
+    sources and targets of at most `most` pairs, spread evenly over the split."""
     n = min(len(split), most)
     for batch in split.select(np.arange(n) * len(split) // n).iter(1000):
         yield from batch['source']
@@ -114,7 +129,9 @@ def moses_lc(
 ) -> list:      # lower-cased tokens joined by spaces
     "Moses preparation: lower-case, normalise punctuation, tokenise, escape."
     normalizer, tokenizer = MosesPunctNormalizer(lang=lang), MosesTokenizer(lang=lang)
-    def prepare(s): return tokenizer.tokenize(normalizer.normalize(s.lower() + '\n'), return_str=True)
+    def prepare(s):
+        return tokenizer.tokenize(normalizer.normalize(s.lower() + '\n'),
+                                  return_str=True)
     return [prepare(s) for s in sentences]
 
 def moses_detok(

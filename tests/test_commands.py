@@ -3,31 +3,11 @@ import os, signal, subprocess, sys
 from pathlib import Path
 import pytest
 from annotated_transformer.corpora import namer
-
-SMALL = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=2 warmup_steps=2 average=1 save_every='2 steps'"
-TRAINED = "N=1 d_model=64 d_ff=128 vocab_size=100 tokens=1024 steps=200 warmup_steps=60 average=1 max_len=60 save_every='200 steps'"
-
-def run(name, *args, stdin=''):
-    command = [Path(sys.executable).parent / name, *args]
-    return subprocess.run(list(map(str, command)), input=stdin, capture_output=True, text=isinstance(stdin, str), timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1'})
-
-def write(folder, **files):
-    folder.mkdir(exist_ok=True)
-    for name, text in files.items(): (folder / name.replace('_', '.')).write_bytes(text if isinstance(text, bytes) else text.encode())
-    return folder
-
-def names(lang, n=300): return '\n'.join(map(namer(lang), range(n)))
-
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    folder = write(tmp_path_factory.mktemp('corpus'), train_en=names('en'), train_de=names('de'))
-    result = run('transformer_train', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', TRAINED)
-    assert result.returncode == 0, result.stderr
-    return folder / 'run'
+from conftest import names, run, write
 
 @pytest.mark.parametrize('name', ['train', 'translate', 'evaluate', 'export', 'average', 'demo'])
 def test_help(name):
-    result = run(f'transformer_{name}', '--help')
+    result = run(name, '--help')
     assert result.returncode == 0 and '--' in result.stdout
 
 BAD = {
@@ -43,17 +23,17 @@ BAD = {
 @pytest.mark.parametrize('case', BAD)
 def test_bad_training_input(case, tmp_path):
     files, changes, messages = BAD[case]
-    result = run('transformer_train', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
+    result = run('train', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 
 def test_unknown_recipe():
-    result = run('transformer_train', '--recipe', 'huge')
+    result = run('train', '--recipe', 'huge')
     assert result.returncode == 1 and "no recipe 'huge'" in result.stderr and 'multi30k_tiny' in result.stderr
 
 def test_one_line_out_for_one_line_in(trained):
     lines = ['seven', '', 'twenty-one', 'un\u0085known \u2028 \u00e9\U0001f600', ' ', 'nine']
-    result = run('transformer_translate', trained, stdin='\n'.join(lines) + '\n')
+    result = run('translate', trained, stdin='\n'.join(lines) + '\n')
     out = result.stdout.split('\n')
     assert len(out) == len(lines) + 1 and out[1] == '' and out[4] == ''
 
@@ -73,7 +53,7 @@ STRANGE = {
 def test_any_line(case, trained):
     "One line out for one line in, in order, whatever is in the lines."
     data, right = STRANGE[case]
-    result = run('transformer_translate', trained, '--beam', '1', stdin=data)
+    result = run('translate', trained, '--beam', '1', stdin=data)
     out = result.stdout.decode().split('\n')
     assert out.pop() == '' and len(out) == len(data.removesuffix(b'\n').split(b'\n') if data else [])
     assert not any(len(line.splitlines()) > 1 for line in out) and right(out), (out, result.stderr)
@@ -81,9 +61,9 @@ def test_any_line(case, trained):
 def test_long_lines(trained):
     "A line of more pieces than the model can take is translated in parts, or refused; its number is named."
     lines = ['seven', ' '.join(map(namer('en'), range(60))), 'nine', 'x' * 3000]
-    split = run('transformer_translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
+    split = run('translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
     assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 pieces: translated in' in split.stderr and 'line 4' in split.stderr
-    refused = run('transformer_translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
+    refused = run('translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
     assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
 
 def test_long_stream(trained):
@@ -121,39 +101,39 @@ def test_reader_that_stops(trained):
 def test_other_engine(trained):
     "CTranslate2, greedy: the same translations; without an export, or after another training, it says what to do."
     lines = '\n'.join(map(namer('en'), range(200))) + '\n\n'
-    missing = run('transformer_translate', trained, '--engine', 'ctranslate2', stdin=lines)
+    missing = run('translate', trained, '--engine', 'ctranslate2', stdin=lines)
     assert missing.returncode == 1 and 'transformer_export' in missing.stderr and 'Traceback' not in missing.stderr
-    assert 'ctranslate2: ' in run('transformer_export', trained).stdout
-    ours, theirs = (run('transformer_translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
+    assert 'ctranslate2: ' in run('export', trained).stdout
+    ours, theirs = (run('translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
     assert len(ours) == len(theirs) == 202 and sum(a == b for a, b in zip(ours, theirs)) >= 200
-    assert "use one of pytorch, ctranslate2" in run('transformer_translate', trained, '--engine', 'onnx', stdin=lines).stderr
-    assert '--to tflite: use one of' in run('transformer_export', trained, '--to', 'tflite').stderr
+    assert "use one of pytorch, ctranslate2" in run('translate', trained, '--engine', 'onnx', stdin=lines).stderr
+    assert "to='tflite' is unknown: use one of" in run('export', trained, '--to', 'tflite').stderr
 
 def test_compare_two_systems(trained, tmp_path):
-    run('transformer_evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
-    shown = run('transformer_evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
+    run('evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
+    shown = run('evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
     assert f'sacreBLEU beyond {tmp_path}/greedy: ' in shown and 'p = ' in shown and '95 % interval: ' in shown and 'sentences/s: ' in shown
     (tmp_path / 'short').write_text('a\n')
-    assert 'short has 1 lines' in run('transformer_evaluate', trained, '--baseline', tmp_path / 'short').stderr
+    assert 'short has 1 lines' in run('evaluate', trained, '--baseline', tmp_path / 'short').stderr
 
 def test_ensemble(trained):
     "A model with itself gives what it gives alone; models with different pieces are refused."
     lines = '\n'.join(map(namer('en'), range(50))) + '\n'
-    assert run('transformer_translate', f'{trained},{trained}', stdin=lines).stdout == run('transformer_translate', trained, stdin=lines).stdout
+    assert run('translate', f'{trained},{trained}', stdin=lines).stdout == run('translate', trained, stdin=lines).stdout
 
 def test_evaluate_and_average(trained, tmp_path):
-    shown = run('transformer_evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
+    shown = run('evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
     assert f"{(tmp_path / 'hyp').read_text().count(chr(10))} sentences" in shown
     assert 'chrF: ' in shown and 'signature: nrefs:1' in shown and 'exact match: ' in shown.splitlines()[-1]
-    assert 'step-00000200' in run('transformer_average', trained, '--n', '1').stdout
+    assert 'step-00000200' in run('average', trained, '--n', '1').stdout
 
 def test_unequal_test_files(trained, tmp_path):
     files = write(tmp_path / 'test', a='one\ntwo\n', b='eins\n')
-    result = run('transformer_evaluate', trained, '--src', files / 'a', '--ref', files / 'b')
+    result = run('evaluate', trained, '--src', files / 'a', '--ref', files / 'b')
     assert result.returncode == 1 and '2 lines' in result.stderr and 'has 1' in result.stderr
 
 def test_missing_tokenizer(trained):
     (trained / 'tokenizer.model').rename(trained / 'moved')
-    result = run('transformer_translate', trained, stdin='one\n')
+    result = run('translate', trained, stdin='one\n')
     (trained / 'moved').rename(trained / 'tokenizer.model')
     assert result.returncode == 1 and 'tokenizer.model' in result.stderr and 'Traceback' not in result.stderr

@@ -5,14 +5,14 @@ import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer import training
-from annotated_transformer.corpora import namer
+from conftest import names
 
 CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp('corpus')
-    for lang in ('en', 'de'): (path / f'train.{lang}').write_text('\n'.join(map(namer(lang), range(500))))
+    for lang in ('en', 'de'): (path / f'train.{lang}').write_text(names(lang, 500))
     return path
 
 def command(folder, out, changes='', processes=1, *extra):

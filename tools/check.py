@@ -125,7 +125,7 @@ def cells_in_order(root):
 def site(root):
     "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once."
     link, names = root/'nbs'/'_quarto.yml', [p.name for p in notebooks(root)]
-    sidebar = re.findall(r'^ *- *([\w.-]+\.ipynb) *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
+    sidebar = re.findall(r'^ *- *(?:.*href: *)?([\w.-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
     faults = [] if link.is_symlink() and os.readlink(link) == '../_quarto.yml' else ['nbs/_quarto.yml is no link: run `ln -sf ../_quarto.yml nbs/`']
     faults += [f'{n} is missing from the sidebar: add it to _quarto.yml' for n in names if n not in sidebar]
     faults += [f'the sidebar lists {n}, which is not in nbs/: take it out of _quarto.yml' for n in sidebar if n not in names]
