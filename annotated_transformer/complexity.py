@@ -134,8 +134,8 @@ def reach(
              * torch.randn(d, dtype=torch.float64))
     for l in count():
         layer = make(l).double()
-        x, moves = vmap(lambda move: jvp(layer, (x,), (move,)),
-                        out_dims=(None, 0))(moves)
+        x, moves = vmap(jvp, in_dims=(None, None, 0), out_dims=(None, 0))(
+            layer, (x,), (moves,))
         yield (moves[:, 0] != 0).any(-1).T
 
 # %% ../nbs/40_why_self_attention.ipynb #path-length

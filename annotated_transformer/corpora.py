@@ -88,14 +88,14 @@ def read_lines(
 ):         # generator of its lines
     """Lines end at a line feed and nowhere else.
     Raises ValueError if the file is empty, damaged or not UTF-8."""
-    try:
-        with reading(path) as f:
-            first = f.readline().removeprefix(b'\xef\xbb\xbf')  # the byte order mark
-            if not first: raise ValueError(f'{path} is empty')
-            for n, line in enumerate(chain([first], f), 1):
-                yield line.decode('utf-8').removesuffix('\n').removesuffix('\r')
-    except UnicodeDecodeError as e:
-        raise ValueError(f'{path}, line {n}: not UTF-8 ({e.reason})') from e
+    with reading(path) as f:
+        first = f.readline().removeprefix(b'\xef\xbb\xbf')  # the byte order mark
+        if not first: raise ValueError(f'{path} is empty')
+        for n, line in enumerate(chain([first], f), 1):
+            try: text = line.decode('utf-8')
+            except UnicodeDecodeError as e: raise ValueError(
+                f'{path}, line {n}: not UTF-8 ({e.reason})') from e
+            yield text.removesuffix('\n').removesuffix('\r')
 
 # %% ../nbs/51a_corpora.ipynb #read-pairs
 def read_parallel(source_path, target_path):
@@ -130,8 +130,9 @@ def drop_empty(
 ):             # generator of the others
     """The pairs with text on both sides; prints how many were dropped.
     Raises ValueError if none is left."""
-    kept = 0
-    for n, (s, t) in enumerate(pairs, 1):
+    n = kept = 0
+    for s, t in pairs:
+        n += 1
         if s.strip() and t.strip():
             kept += 1
             yield s, t

@@ -217,12 +217,10 @@ def beam_search(
     models, limit = prepare(models, src, extra)
     fits(8 * beam * models[0].config.vocab_size, f'beam={beam}')
     reader, found, live = Reader(models, src), [[] for _ in src], list(range(len(src)))
-    ids, mine = (src.new_full((len(src), 1, 1), bos_id),
-                 torch.ones(len(src), 1, 1, dtype=torch.bool, device=src.device))
+    ids = src.new_full((len(src), 1, 1), bos_id); mine = torch.ones_like(ids).bool()
     log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
     while live:  # live: the source of each row
-        t = ids.size(-1)
-        reader.read(ids[..., -1], mine)
+        t = ids.size(-1); reader.read(ids[..., -1], mine)
         best = continuations(reader, log_prob, 2 * beam, [limit[i] <= t for i in live],
                              [bos_id, models[0].pad_id], eos_id)
         (log_prob, origin, piece), finished = extend(*best, beam, eos_id)
@@ -232,10 +230,8 @@ def beam_search(
               if not (beam == 1 and found[i]
                       or ended(found[i], best, limit[i], n_best, alpha))]
         if len(on) < len(live):
-            order = in_place(on)
-            rows = torch.tensor(order, dtype=torch.long, device=src.device)
-            live = [live[r] for r in order]
-            reader.keep(rows)
+            order = in_place(on); live = [live[r] for r in order]
+            rows = src.new_tensor(order); reader.keep(rows)
             ids, mine, log_prob, origin, piece = (
                 x.index_select(0, rows) for x in (ids, mine, log_prob, origin, piece))
         ids, mine = grow(ids, mine, origin, piece)

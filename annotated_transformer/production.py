@@ -77,7 +77,7 @@ def refuse_more(model):
     "Raises ValueError naming a parameter that CTranslate2's Transformer does not have."
     for name, _ in model.named_parameters():
         if not expressible.fullmatch(name):
-            raise ValueError(f'CTranslate2 has no {name}: this model cannot be exported')
+            raise ValueError(f'CTranslate2 has no {name}: it cannot take this model')
 
 # %% ../nbs/61c_production.ipynb #to-ctranslate2
 def to_ctranslate2(
@@ -86,7 +86,7 @@ def to_ctranslate2(
     quantization=None,       # 'int8', 'float16', 'bfloat16' …; float32 when None
 ):
     """Write a trained model for CTranslate2.
-    Raises ValueError if it has more than CTranslate2 knows, or heads of other widths."""
+    Raises ValueError if it has more than CTranslate2 knows, or other heads."""
     need('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
     model, (_, tokenizer) = Transformer.from_pretrained(run_dir), open_run(run_dir)
     refuse_more(model)
@@ -133,7 +133,8 @@ class CTranslate2(Translator):
         try: translator.engine = need('ctranslate2').Translator(
             str(exported.parent), device=device, intra_threads=torch.get_num_threads())
         except RuntimeError as e:
-            raise ValueError(f'{exported.parent} is damaged ({e}): {again} again') from e
+            raise ValueError(
+                f'{exported.parent} is damaged ({e}): {again} again') from e
         return translator
 
     def search(self, ids, beam, alpha):
@@ -167,7 +168,7 @@ def to_onnx(
 @command
 def transformer_export(
     run_dir:str,             # run directory that training wrote
-    to:str='ctranslate2',    # or onnx, or safetensors: weights, configuration, tokenizer
+    to:str='ctranslate2',    # or onnx, or safetensors: weights, settings, tokenizer
     quantization:str=None,   # ctranslate2 only: int8, float16, bfloat16 …; else float32
     out:str=None,            # folder to write; RUN_DIR/ctranslate2 and so on without it
 ):
@@ -177,8 +178,8 @@ def transformer_export(
     if quantization and to != 'ctranslate2':
         raise ValueError(f'--quantization is for ctranslate2, not for {to}')
     run, out = Path(run_dir), Path(out or Path(run_dir) / to)
-    Transformer.from_pretrained(run); open_run(run)     # whole, or refused before a folder
-    tmp = out.with_name(out.name + '.tmp')              # is touched
+    Transformer.from_pretrained(run); open_run(run)   # or refused, and nothing touched
+    tmp = out.with_name(out.name + '.tmp')
     claim(out, 'export'); claim(tmp, 'export')
     shutil.rmtree(tmp); claim(tmp, 'export')
     if to == 'ctranslate2': to_ctranslate2(run, tmp, quantization)
@@ -256,24 +257,25 @@ def transformer_translate(
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
         translator, number = open_translator(run_dir, engine), 1
         for block in blocks(raw, input or 'standard input'):
-            lines = [line.decode('utf-8', 'replace').removesuffix('\r') for line in block]
+            lines = [line.decode(errors='replace').removesuffix('\r') for line in block]
             for line in translate_lines(translator, lines, number, long,
                                         beam=beam, alpha=alpha):
                 sys.stdout.buffer.write((line + '\n').encode())
                 sys.stdout.buffer.flush()
             number += len(block)
 
-# %% ../nbs/61c_production.ipynb #transformer-evaluate
+# %% ../nbs/61c_production.ipynb #free-to-write
 def free_to_write(path, inputs):
     "Raises OSError or ValueError if writing to `path` would lose or reach nothing."
     path = Path(path)
     if any(path.resolve() == Path(p).resolve() for p in inputs if p):
-        raise ValueError(f'--out {path} is one of the files that are read: choose another')
+        raise ValueError(f'--out {path} is one of the files that are read')
     if path.exists() and (kind_of(path.parent) or not path.is_file()):
         raise FileExistsError(f'--out {path} is there and is not overwritten')
     if not path.parent.is_dir():
         raise FileNotFoundError(f'--out {path}: there is no folder {path.parent}')
 
+# %% ../nbs/61c_production.ipynb #transformer-evaluate
 @command
 def transformer_evaluate(
     run_dir:str,             # run directory; several, separated by commas: an ensemble

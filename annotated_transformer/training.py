@@ -6,11 +6,12 @@
 __all__ = ['recipes', 'Recipe', 'parse_changes', 'get_recipe', 'share', 'update', 'data_key', 'cut', 'make_data', 'prepare',
            'verify', 'checkpoints', 'whole', 'spread', 'sync', 'write_checkpoint', 'save_checkpoint',
            'newest_checkpoint', 'read_state', 'load_checkpoint', 'average_checkpoints', 'validate', 'read_metrics',
-           'plot_metrics', 'Log', 'Due', 'own_folder', 'changes_since', 'begin', 'on_main', 'any_says', 'meet',
-           'Interrupt', 'batches_of', 'loop', 'train', 'transformer_train']
+           'plot_metrics', 'Log', 'Due', 'own_folder', 'changes_since', 'begin', 'on_main', 'any_says', 'find_launcher',
+           'meet', 'Interrupt', 'batches_of', 'loop', 'train', 'transformer_train']
 
 # %% ../nbs/55_training.ipynb #imports
-import errno, json, math, os, pickle, re, shlex, shutil, signal, sys, threading, time
+import errno, json, math, os, pickle, re, shlex, shutil, signal, socket, sys
+import threading, time
 from ast import literal_eval
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
@@ -33,7 +34,7 @@ from .config import TransformerConfig, presets
 from .core import curves
 from .corpora import fingerprint, load, scratch_folder, short_names
 from .files import (
-    check, check_types, checked, claim, digest, fits, kind_of, link, replace_text)
+    check, check_types, checked, claim, digest, fits, link, replace_text)
 from .optimizer import adam, lrate
 from .regularization import label_smoothed_loss
 from .tokenizer import Tokenizer, moses_lc, training_text
@@ -109,7 +110,7 @@ def get_recipe(
     name:str,          # one of `recipes`
     changes:str='',    # fields to change, e.g. 'steps=2000 P_drop=0.1'
 ) -> Recipe:
-    """A named recipe with some fields changed; d_k and d_v follow a changed h or d_model.
+    """A named recipe with some fields changed; d_k, d_v follow a changed h or d_model.
     Raises ValueError on an unknown recipe or field and on an impossible value."""
     if name not in recipes:
         raise ValueError(f'no recipe {name!r}; known: {", ".join(recipes)}')
@@ -177,7 +178,7 @@ def data_key(
         byte_fallback=recipe.byte_fallback, too_long=recipe.too_long)
     return sha256(json.dumps(fields).encode()).hexdigest()[:16]
 
-# %% ../nbs/55_training.ipynb #make-data
+# %% ../nbs/55_training.ipynb #cut
 def cut(recipe:Recipe, corpus:str, data_dir, folder:Path):
     "Learn the pieces from the train split; write them and every split into `folder`."
     data = load(corpus, data_dir)
@@ -197,21 +198,22 @@ def cut(recipe:Recipe, corpus:str, data_dir, folder:Path):
         encode(data[split], tokenizer, recipe.model.max_len, recipe.too_long,
                workers[split]).save_to_disk(folder / split)
 
+# %% ../nbs/55_training.ipynb #make-data
 def make_data(
     recipe:Recipe,
     corpus:str,     # name for `corpora.load`
     data_dir,       # its folder, or None
     store:Path,     # gets tokenizer.model, train and valid as pieces, test as text
 ):
-    """Learn the pieces from the train split and cut the corpus, unless `store` is there:
-    it appears when it is whole, and until then everything temporary is in `store`.tmp."""
+    """Learn the pieces from the train split and cut the corpus, unless there is
+    `store`: it appears when it is whole; until then all is in `store`.tmp."""
     store.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{store}.lock'):  # two runs of one corpus: the second waits
         if store.exists(): return
         tmp = Path(f'{store}.tmp')
         claim(tmp, 'data'); shutil.rmtree(tmp); claim(tmp, 'data')    # what a kill left
-        (tmp / 'scratch').mkdir()
         token = scratch_folder.set(tmp / 'scratch')
+        (tmp / 'scratch').mkdir()
         try: cut(recipe, corpus, data_dir, tmp)
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
@@ -219,7 +221,7 @@ def make_data(
                           'then begin again') from e
         finally:
             scratch_folder.reset(token)
-            shutil.rmtree(tmp / 'scratch')
+            shutil.rmtree(tmp / 'scratch', ignore_errors=True)
         tmp.rename(store)
 
 # %% ../nbs/55_training.ipynb #prepare
@@ -356,7 +358,7 @@ def newest_checkpoint(
                                  'with --skip_damaged') from None
             print(f'{path.rename(path.with_suffix(".damaged"))} was set aside')
 
-# %% ../nbs/55_training.ipynb #load-checkpoint
+# %% ../nbs/55_training.ipynb #read-state
 def read_state(
     path:Path,       # training.pt of a checkpoint
     parameters:list, # in order
@@ -375,6 +377,7 @@ def read_state(
     raise ValueError(f'{path} holds no state of this training ({cause}): '
                      'continue from the checkpoint before, or begin anew')
 
+# %% ../nbs/55_training.ipynb #load-checkpoint
 def load_checkpoint(
     path:Path,               # a checkpoint
     model, optimizer,        # as accelerate prepared them: they get weights and state
@@ -454,7 +457,7 @@ def read_metrics(
 ) -> list[dict]:  # one per line of metrics.jsonl
     """What training logged: lines with `loss`, `lr`, `tokens_per_s`,
     and lines with `valid_loss`, `valid_ppl`, `valid_accuracy`.
-    Raises ValueError naming a line that is damaged; one that was cut off is left out."""
+    Raises ValueError naming a line that is damaged; the last, cut off, is left out."""
     path, metrics = Path(run_dir) / 'metrics.jsonl', []
     lines = path.read_text().split('\n')[:-1] if path.exists() else []
     for n, line in enumerate(lines, 1):
@@ -535,7 +538,7 @@ def line(self:Log, lr):
     self.updates, self.since = [], time.perf_counter()
 
 @patch
-def validate(self:Log, step, loss, accuracy) -> bool:
+def validated(self:Log, step, loss, accuracy) -> bool:
     "One validation: nats per piece, share of pieces right. True if it is the best."
     self.write(step, valid_loss=loss, valid_ppl=math.exp(min(loss, 700)),
                valid_accuracy=accuracy)
@@ -563,7 +566,7 @@ class Due:
 
 # %% ../nbs/55_training.ipynb #begin
 def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
-    """Take the folder of a run: nobody else's, nobody else in it, apart from the corpus.
+    """Take a folder for a run: nobody else's, no other run in it, apart from the text.
     Raises OSError saying which it is not, ValueError if its name cannot be one."""
     if ',' in str(run_dir): raise ValueError(
         f'--out {run_dir}: no comma, it separates the members of an ensemble')
@@ -580,7 +583,7 @@ def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
                               'wait for its end, or choose another --out') from None
 
 def changes_since(run_dir:Path, recipe:Recipe) -> dict:
-    "What another recipe began the run: name → 'old → new'. How long it runs may change."
+    "Fields that a run was begun with otherwise, 'old → new'; its length may change."
     where, old = str(run_dir / 'config.json'), read_config(run_dir)
     old = {f.name: old[f.name] for f in fields(Recipe) if f.name in old}
     old |= dict(model=checked(TransformerConfig, old['model'], where))
@@ -645,6 +648,16 @@ def any_says(accelerator:Accelerator, *flags) -> list[bool]:
     return accelerator.reduce(torch.tensor(
         flags, dtype=torch.int, device=accelerator.device)).bool().tolist()
 
+# %% ../nbs/55_training.ipynb #find-launcher
+def find_launcher():
+    """Raises ConnectionError if the launcher, where the processes of a run meet, was
+    gone before this process had begun: it would be waited for, for half an hour."""
+    if os.environ.get('TORCHELASTIC_USE_AGENT_STORE') != 'True': return
+    at = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
+    try: socket.create_connection(at, timeout=20).close()
+    except OSError as e: raise ConnectionError(
+        f'the launcher of this process is gone ({e}): continue with --resume') from e
+
 # %% ../nbs/55_training.ipynb #meet
 def meet(
     run_dir:Path,
@@ -654,9 +667,9 @@ def meet(
     installed, or if several were launched and each believes that it is alone."""
     world = int(os.environ.get('WORLD_SIZE', 1))
     say = threading.Timer(15, print, [
-        f'waiting for all {world} processes of this run to begin …'], dict(file=sys.stderr))
+        f'waiting for all {world} processes of this run …'], dict(file=sys.stderr))
     say.daemon = True
-    if world > 1: end_with_launcher(); say.start()
+    if world > 1: end_with_launcher(); find_launcher(); say.start()
     accelerator = Accelerator(
         kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(minutes=30))],
         log_with=track, project_dir=run_dir)
@@ -720,7 +733,7 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None):
     with (Interrupt() as interrupt,
           Log(run_dir, done, recipe.steps, len(data), accelerator) as log):
         for step in range(done + 1, recipe.steps + 1):
-            torch.manual_seed(                       # dropout depends on the update alone
+            torch.manual_seed(               # dropout depends on the update alone
                 (recipe.seed << 40) + (step << 12) + accelerator.process_index)
             lr = scale * lrate(step, c.d_model, recipe.warmup_steps)
             for group in optimizer.param_groups: group['lr'] = lr
@@ -731,7 +744,7 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None):
             log.line(lr)
             now = counted or accelerator.is_main_process and due.by_clock()
             stop, save = any_says(accelerator, bool(interrupt.asked), now)
-            best = save and log.validate(step, *validate(model, valid, accelerator))
+            best = save and log.validated(step, *validate(model, valid, accelerator))
             if save or stop:
                 save_checkpoint(run_dir, step, model, optimizer, accelerator,
                                 recipe.average, 'step' if save else 'interrupted', best)
@@ -769,9 +782,9 @@ def train(
 # %% ../nbs/55_training.ipynb #transformer-train
 @command
 def transformer_train(
-    recipe:str='demo',      # demo, multi30k_tiny, base, big, or a row of Table 3: A_h1 …
-    corpus:str='numbers',   # numbers, multi30k_en_de, wmt14_en_de …, text_SRC_TGT: yours
-    data_dir:str=None,      # folder of train.SRC, train.TGT (plain or .gz), or a TSV file
+    recipe:str='demo',      # demo, multi30k_tiny, base, big, or a row of Table 3: A_h1
+    corpus:str='numbers',   # numbers, multi30k_en_de, wmt14_en_de, text_SRC_TGT: yours
+    data_dir:str=None,      # folder of train.SRC, train.TGT (or .gz), or a TSV file
     out:str='runs/demo',    # run directory to write
     set:str='',             # fields to change, e.g. 'steps=2000 P_drop=0.1 seed=1'
     resume:bool=False,      # continue the run in --out, or begin it
@@ -779,5 +792,5 @@ def transformer_train(
     track:str=None,         # a tracker that accelerate knows, too: tensorboard, wandb …
 ):
     """Train a Transformer. Several GPUs, bfloat16, torch.compile and FSDP:
-    `accelerate launch OPTIONS -m annotated_transformer.training`, the same arguments."""
+    `accelerate launch OPTIONS -m annotated_transformer.training`, same arguments."""
     train(get_recipe(recipe, set), corpus, out, data_dir, resume, skip_damaged, track)

@@ -118,7 +118,8 @@ def read_config(run_dir) -> dict:
     run_dir = Path(run_dir)
     path, tokenizer = run_dir / 'config.json', run_dir / 'tokenizer.model'
     if not path.is_file():
-        raise FileNotFoundError(f'{run_dir} holds no config.json: is it a finished run?')
+        raise FileNotFoundError(
+            f'{run_dir} holds no config.json: is it a finished run?')
     config = read_json(path)
     if not isinstance(config, dict) or 'model' not in config:
         raise ValueError(f'{path} describes no model: is {run_dir} a run directory?')
@@ -137,15 +138,15 @@ structure = 'vocab_size N d_model d_ff h d_k d_v norm positions tied'.split()
 
 def save_weights(weights:dict, config:TransformerConfig|None, path):
     "Write tensors, and the configuration that they were trained with."
-    said = {} if config is None else dict(config=json.dumps(asdict(config)))
-    safetensors.torch.save_file(weights, path, dict(format='pt') | said)
+    said = None if config is None else dict(config=json.dumps(asdict(config)))
+    safetensors.torch.save_file(weights, path, said)    # one key: several have no order
 
 def read_weights(
     path,              # a .safetensors file
     model:nn.Module,   # it must fit
 ) -> dict:             # parameter's name → tensor
-    """Raises ValueError naming the file and the tensor that is missing, unknown,
-    of another shape or not finite, or the setting that the weights were not made for."""
+    """Raises ValueError naming the file and the tensor that is missing, unknown, of
+    another shape or not finite, or the setting that the weights were not made for."""
     def wrong(text): raise ValueError(f'{path}: {text}')
     try:
         with safetensors.safe_open(path, 'pt') as f: said = f.metadata() or {}
@@ -156,8 +157,9 @@ def read_weights(
         was = json.loads(said['config'])
         for k in structure:
             if was[k] != getattr(config, k):
-                wrong(f'trained with {k}={was[k]}, config.json says {getattr(config, k)}')
-    same = {}                                            # tied weights have several names
+                wrong(f'trained with {k}={was[k]}, '
+                      f'config.json says {getattr(config, k)}')
+    same = {}                                          # tied weights have several names
     for k, p in model.named_parameters(remove_duplicate=False):
         same.setdefault(p, []).append(k)
     for p, names in same.items():

@@ -49,8 +49,8 @@ class Translator:
         run_dir,       # a run directory, or several whose probabilities are averaged
         device=None,   # the GPU if there is one
     ):
-        """Load run directories. Raises FileNotFoundError or ValueError as `open_run` does,
-        ValueError if the members of an ensemble have different tokenizers."""
+        """Load run directories. Raises FileNotFoundError and ValueError as `open_run`,
+        and ValueError if the members of an ensemble have different tokenizers."""
         run_dirs = run_dir if isinstance(run_dir, (list, tuple)) else [run_dir]
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
         (config, tokenizer), *_ = map(open_run, run_dirs)
@@ -111,8 +111,8 @@ def generate(self:Translator,
     tokens:int=8192,              # padded source tokens, over all beams, at a time
     progress:bool=False,
 ) -> list[str]:                   # in the form the model was trained on
-    """Translate, the longest first, so that a batch holds sentences of a length; a blank
-    line stays blank, one of over max_len pieces is translated in parts."""
+    """Translate, the longest first, so that a batch holds sentences of a length.
+    A blank line stays blank, one of over max_len pieces is translated in parts."""
     check_search(beam, alpha)
     most = self.config['model']['max_len']
     parts = [self.split_long(s, most) for s in sentences]

@@ -82,16 +82,16 @@ def draw_batches(tokens, V, n, pairs=40_000):
         return out.masked_fill(torch.arange(out.size(1)) >= torch.tensor(lengths)[:, None], 0)
     return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in plan(n_src, n_tgt, tokens)[:n]]
 
-def seconds(f, a):
+def seconds(a, f, *args):
     clock = time.process_time if a.cpu_time else time.perf_counter
     sync = torch.cuda.synchronize if a.device == 'cuda' else lambda: None
-    sync(); start = clock(); f(); sync()
+    sync(); start = clock(); f(*args); sync()
     return clock() - start
 
 def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
-    return max(2 * x.size(0) ** 3 / seconds(lambda: x @ y, a) for x, y in pairs * 3)
+    return max(2 * x.size(0) ** 3 / seconds(a, torch.matmul, x, y) for x, y in pairs * 3)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
@@ -150,7 +150,7 @@ def main(a):
         peak = max(peak, matmul_rate(a))
         for name, (params, step) in entries.items():
             if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params   # own: weights, two moments
-            times[name].append(seconds(lambda: step(*batches[i % a.rounds]), a))
+            times[name].append(seconds(a, step, *batches[i % a.rounds]))
             if cuda and i >= 0: memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - others)
 
     pieces = [(tgt[:, 1:] != 0).sum().item() for _, tgt in batches]

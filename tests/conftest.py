@@ -1,11 +1,18 @@
 "What the tests of the commands share: a command in a process of its own, small files, and one small trained model."
-import os, subprocess, sys
+import os, shlex, shutil, subprocess, sys
+from importlib import import_module
 from pathlib import Path
 import pytest
+from annotated_transformer.commands import arguments, homes, plain_errors
 from annotated_transformer.corpora import namer
 
 SMALL = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=2 warmup_steps=2 average=1 save_every='2 steps'"
 TRAINED = "N=1 d_model=64 d_ff=128 vocab_size=100 tokens=1024 steps=200 warmup_steps=60 average=1 max_len=60 save_every='200 steps'"
+
+def changed(recipe, changes):
+    "The settings of a small run with some others in their place."
+    names = [word.partition('=')[0] for word in changes.split()]
+    return ' '.join([shlex.quote(word) for word in shlex.split(recipe) if word.partition('=')[0] not in names] + [changes])
 
 def run(name, *args, stdin='', cwd=None, env=None, timeout=300):
     "A command as the shell runs it."
@@ -31,3 +38,26 @@ def trained(tmp_path_factory):
     result = run('train', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', TRAINED)
     assert result.returncode == 0, result.stderr
     return folder / 'run'
+
+@pytest.fixture
+def own(trained, tmp_path):
+    "A copy of the trained run that may be spoilt."
+    return shutil.copytree(trained, tmp_path / 'own')
+
+def refused(result, *messages):
+    "One line that says all of this, no traceback, an exit status."
+    assert result.returncode == 1 and 'Traceback' not in result.stderr, result.stderr
+    line = result.stderr.replace('\r', '\n').strip().split('\n')[-1]
+    assert line.startswith('error: ') and all(m in line for m in messages), result.stderr
+
+def in_here(capfd, name, *args):
+    "The same without a new process: loading PyTorch takes longer than these tests."
+    function = getattr(import_module(f'annotated_transformer.{homes[name]}'), f'transformer_{name}')
+    capfd.readouterr()
+    status = 0
+    try:
+        values, debug = arguments(function, list(map(str, args)))
+        with plain_errors(debug): function(**values)
+    except SystemExit as e: status = e.code
+    out, err = capfd.readouterr()
+    return type('Result', (), dict(returncode=status, stdout=out, stderr=err))

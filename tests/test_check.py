@@ -43,7 +43,7 @@ SIDEBAR = 'website:\n  sidebar:\n    contents:\n' + ''.join(f'      - {n}.ipynb\
 @pytest.fixture(scope='module')
 def healthy(tmp_path_factory):
     root = tmp_path_factory.mktemp('healthy')
-    shutil.copy(ROOT/'.codespellrc', root)
+    for name in '.codespellrc', 'ruff.toml': shutil.copy(ROOT/name, root)
     (root/'settings.ini').write_text(''.join(line for line in (ROOT/'settings.ini').open() if not line.startswith('procs')))   # has no such module
     (root/'nbs').mkdir()
     (root/'_quarto.yml').write_text(SIDEBAR)
@@ -62,7 +62,7 @@ def project(healthy, tmp_path): return Path(shutil.copytree(healthy, tmp_path/'p
 def test_healthy(healthy):
     "No fault, no FAIL: every check but pytest, which would run this file."
     status, out = check(healthy, '--fast')
-    assert not status and out.splitlines()[-1] == '10 passed, 0 failed', out
+    assert not status and out.splitlines()[-1] == '12 passed, 0 failed', out
     status, out = check(healthy, '00_core', '32_attention', 'index')
     assert not status and out.splitlines()[-1] == '3 passed, 0 failed', out
 
@@ -94,7 +94,7 @@ def long_cell(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['x = 1\n'] * 41
 def hex_id(root): edit(root/'nbs'/'00_core.ipynb', 2, id='3f2a91c0')
 def saved_error(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='error', ename='KeyError', evalue='', traceback=[])])
 def saved_warning(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='stream', name='stderr', text=['IProgress not found'])])
-def big_image(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=image(60_000))
+def big_image(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=image(130_000))
 def no_caption(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| label: fig-x\n', 'x = 1'])
 
 def no_link(root):
@@ -113,6 +113,16 @@ def dead_figure(root): more(root, 'See @fig-gone.')
 def dead_citation(root): more(root, 'As in [@nobody2020nothing].')
 def unknown_claim(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| claim: C9.9z\n', 'assert double(2) == 4'])
 def text_after_title(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core\n', '\n', '> Twice.\n', '\n', 'More.'])
+def tight_list(root): more(root, 'Three things:\n- one\n- two')
+def shown_solution(root):
+    edit(root/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', '## Exercises'])
+    nb = json.loads((root/'nbs'/'00_core.ipynb').read_text(encoding='utf-8'))
+    nb['cells'].append(dict(cell_type='code', id='solution', metadata={}, execution_count=None, source=['#| code-fold: true\n', 'print(double(2))'],
+                            outputs=[dict(output_type='stream', name='stdout', text=['4\n'])]))
+    write(root/'nbs'/'00_core.ipynb', nb)
+def wide(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['assert double(2) == 4' + ' + 0' * 20])
+def unused(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['import math'])
+def trap(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['def collect(x, into=[]): into.append(x)'])
 def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1))'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 
 @pytest.mark.parametrize('plant, name, said', [
@@ -132,7 +142,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
     (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
     (saved_warning, 'cells', '00_core.ipynb, cell step-3: saved with a warning'),
-    (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 60,000 bytes'),
+    (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 130,000 bytes'),
     (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs `#| label'),
     (no_link, 'site', 'nbs/_quarto.yml is no link'),
     (unlisted, 'site', '33_feed_forward.ipynb is missing from the sidebar'),
@@ -145,6 +155,11 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (dead_citation, 'links', '@nobody2020nothing is not in nbs/references.bib'),
     (unknown_claim, 'links', 'C9.9z is no claim of nbs/claims.csv'),
     (text_after_title, 'links', '00_core.ipynb, cell step-0: nbdev shows of the first text cell only'),
+    (tight_list, 'lists', "00_core.ipynb, cell step-4: '- one' begins a list"),
+    (shown_solution, 'pages', '00_core.ipynb, cell solution: a folded solution shows its output'),
+    (wide, 'lint', 'E501 Line too long'),
+    (unused, 'lint', 'F401'),
+    (trap, 'lint', 'B006'),
     (stale, '32_attention', "cell step-4 was saved with '5' and now gives '4'"),
 ])
 def test_fault(project, plant, name, said):

@@ -1,33 +1,8 @@
 "Nothing is lost and nothing is silently wrong: each of these inputs once destroyed a file, gave another result, or passed unseen."
 import gzip, json, os, shutil, sys
 import pytest, safetensors.torch, torch
-from conftest import SMALL, content, names, run, write
-from annotated_transformer.commands import arguments, homes, plain_errors
+from conftest import SMALL, TRAINED, content, in_here, names, refused, run, write
 from annotated_transformer.files import digest
-
-def refused(result, *messages):
-    "One line that says all of this, no traceback, an exit status."
-    assert result.returncode == 1 and 'Traceback' not in result.stderr, result.stderr
-    line = result.stderr.replace('\r', '\n').strip().split('\n')[-1]
-    assert line.startswith('error: ') and all(m in line for m in messages), result.stderr
-
-def in_here(capfd, name, *args):
-    "The same without a new process: loading PyTorch takes longer than these tests."
-    from importlib import import_module
-    function = getattr(import_module(f'annotated_transformer.{homes[name]}'), f'transformer_{name}')
-    capfd.readouterr()
-    status = 0
-    try:
-        values, debug = arguments(function, list(map(str, args)))
-        with plain_errors(debug): function(**values)
-    except SystemExit as e: status = e.code
-    out, err = capfd.readouterr()
-    return type('Result', (), dict(returncode=status, stdout=out, stderr=err))
-
-@pytest.fixture
-def own(trained, tmp_path):
-    "A copy of the trained run that may be spoilt."
-    return shutil.copytree(trained, tmp_path / 'own')
 
 @pytest.fixture
 def text(tmp_path): return write(tmp_path / 'exp' / 'data', train_en=names('en', 60), train_de=names('de', 60))
@@ -160,7 +135,6 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     newest = sorted((own / 'checkpoints').iterdir())[-1]
     spoil(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
     write(tmp_path, train_en=names('en'), train_de=names('de'))
-    from conftest import TRAINED
     args = '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=201', 1)
     refused(in_here(capfd, 'train', *args), 'model.safetensors', said)
     spoil(own / 'model.safetensors', f)
@@ -203,7 +177,6 @@ def test_old_runs(own, capfd):
     del config['model']['P_attn']
     (own / 'config.json').write_text(json.dumps(config))
     write(own.parent, train_en=names('en'), train_de=names('de'))
-    from conftest import TRAINED
     args = '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=205', 1)
     result = in_here(capfd, 'train', *args)
     assert result.returncode == 0, result.stderr

@@ -5,7 +5,7 @@ import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer import training
-from conftest import names
+from conftest import changed, names
 
 CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
 
@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
 
 def command(folder, out, changes='', processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', f'{CHANGES} {changes}', *extra]
+    args = ['--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', changed(CHANGES, changes), *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def launch(*args, check=True):
@@ -28,7 +28,7 @@ def train(folder, out, changes='', resume=False, **options):
     "What `launch` does with one process, here: starting Python takes longer than these runs."
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    training.train(training.get_recipe('demo', f'{CHANGES} {changes}'), 'text_en_de', out, folder, resume, **options)
+    training.train(training.get_recipe('demo', changed(CHANGES, changes)), 'text_en_de', out, folder, resume, **options)
     torch.set_num_threads(threads)
 
 def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
@@ -116,6 +116,30 @@ def test_killed(folder, processes, kills):
     else: launch(folder, folder / 'undisturbed-2', changes, processes)
     for name in ('model.safetensors', 'best.safetensors'):
         assert (out / name).read_bytes() == (folder / f'undisturbed-{processes}' / name).read_bytes(), name
+
+def workers(out):
+    "Processes whose command line names this run."
+    found = []
+    for p in Path('/proc').glob('[0-9]*/cmdline'):
+        try: line = p.read_bytes().decode().split('\0')
+        except OSError: continue
+        if str(out) in line: found.append(int(p.parent.name))
+    return found
+
+@pytest.mark.skipif(not Path('/proc').exists(), reason='looks for processes in /proc')
+def test_launcher_killed(folder):
+    "Only the launcher is killed: its workers say so, end, and let go of the run, which is continued to the same bytes."
+    changes, out = "steps=150 average=3 P_drop=0.1 save_every='7 steps'", folder / 'orphaned'
+    run = start(folder, out, changes.replace('150', '100000'), 2)
+    wait_for(out / 'checkpoints', run)
+    os.kill(run.pid, signal.SIGKILL)
+    said = run.communicate(timeout=30)[1]                # until the last worker lets go of the pipe
+    assert 'the process that launched this one is gone: continue with --resume' in said and not workers(out)
+    done = int(training.checkpoints(out, '*')[-1].name[-8:])
+    changes = changes.replace('150', str(done + 20))
+    launch(folder, out, changes, 2, '--resume')
+    launch(folder, folder / 'not-orphaned', changes, 2)
+    assert (out / 'model.safetensors').read_bytes() == (folder / 'not-orphaned' / 'model.safetensors').read_bytes()
 
 def test_other_number_of_processes(folder, whole):
     "Begun by one process, finished by two: said aloud, and the same up to rounding (no dropout here)."

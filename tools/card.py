@@ -2,7 +2,6 @@
 from pathlib import Path
 import matplotlib
 matplotlib.use('Agg')
-import matplotlib.pyplot as plt
 from annotated_transformer.core import book_map
 
 ax = book_map()

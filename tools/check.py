@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
-WORKERS, MAX_LINES, MAX_SECONDS, MAX_IMAGE = 2, 40, 10, 50_000
+WORKERS, MAX_LINES, MAX_SECONDS, MAX_IMAGE = 2, 40, 10, 120_000
 
 def run(*cmd, cwd):
     "Run `cmd` as a user would (nbdev does nothing at all where IN_TEST is set), one thread per process."
@@ -32,6 +32,10 @@ def module_of(path):
     "The module that a notebook exports to, or None."
     found = [m[1] for _, source, _ in cells(path) if (m := re.search(r'^#\| *default_exp +(\S+)', source, re.MULTILINE))]
     return found[0] if found else None
+
+def naming(path, key, faults):
+    "A function that adds to `faults` one of this cell."
+    return lambda text: faults.append(f'{path.name}, cell {key}: {text}')
 
 @contextmanager
 def scratch(root):
@@ -74,8 +78,8 @@ def imports(root):
     "Notebooks import only modules of earlier notebooks, as `from annotated_transformer.x import …`, in cells of their own."
     earlier, faults = set(), []
     for path in notebooks(root):
-        for id, source, _ in cells(path):
-            def fault(text): faults.append(f'{path.name}, cell {id}: {text}')
+        for key, source, _ in cells(path):
+            fault = naming(path, key, faults)
             if source.lstrip().startswith('%%'): continue
             try: tree = ast.parse(re.sub(r'^(\s*)[%!].*', r'\1pass', source, flags=re.MULTILINE))
             except SyntaxError as e: fault(f'does not parse: {e}'); continue
@@ -104,12 +108,12 @@ def cells_in_order(root):
     "Cells are short, ran without errors, have readable ids where exported, and small images with captions."
     faults = []
     for path in notebooks(root):
-        for id, source, outputs in cells(path):
-            def fault(text): faults.append(f'{path.name}, cell {id}: {text}')
+        for key, source, outputs in cells(path):
+            fault = naming(path, key, faults)
             lines = sum(bool(line.strip()) and not line.startswith('#|') for line in source.splitlines())
             flags = set(re.findall(r'^#\| *([\w-]+)', source, re.MULTILINE))
             if lines > MAX_LINES: fault(f'{lines} lines of code: split it, {MAX_LINES} is the limit')
-            if flags & {'export', 'exports', 'exporti'} and re.fullmatch(r'[0-9a-f]{8}(-.*)?|cell-\d+|number \d+', id):
+            if flags & {'export', 'exports', 'exporti'} and re.fullmatch(r'[0-9a-f]{8}(-.*)?|cell-\d+|number \d+', key):
                 fault('an exported cell needs a readable id, such as `multi-head`')
             if len(flags & {'label', 'fig-cap', 'fig-alt'}) not in (0, 3): fault('a figure needs `#| label: fig-…`, `#| fig-cap: …` and `#| fig-alt: …`')
             for o in outputs:
@@ -121,6 +125,25 @@ def cells_in_order(root):
                     size = len(data.encode() if 'svg' in kind else base64.b64decode(data))
                     if size > MAX_IMAGE: fault(f'an image of {size:,} bytes: draw it smaller, {MAX_IMAGE:,} is the limit')
     return faults
+
+def lists(root):
+    "A list has an empty line before it; without one it is shown as part of the paragraph."
+    texts = [(path.name, path.read_text(encoding='utf-8')) for path in root.glob('*.md')]
+    for path in notebooks(root):
+        texts += [(f'{path.name}, cell {key}', source) for key, source, _ in cells(path, 'markdown')]
+        texts += [(f'{path.name}, what cell {key} shows', ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path)
+                  for o in outputs if 'text/markdown' in o.get('data', {})]
+    faults, item = [], re.compile(r' *([-*+]|\d+[.)]) +\S')
+    for where, text in texts:
+        lines = re.sub(r'^ *```.*?^ *```', '', text, flags=re.MULTILINE | re.DOTALL).splitlines()
+        faults += [f'{where}: {line.strip()[:50]!r} begins a list: put an empty line before it' for before, line in zip(lines, lines[1:])
+                   if item.match(line) and before.strip() and not item.match(before) and not re.match(r'[ #>|:]', before)]
+    return faults
+
+def lint(root):
+    "ruff finds nothing: 88 columns in notebooks, no unused, undefined or shadowed names, no traps."
+    result = run(BIN/'ruff', 'check', '--quiet', '--no-cache', '--output-format', 'concise', cwd=root)
+    return [line.replace(f'{root}/', '') for line in (result.stdout + result.stderr).splitlines() if line.strip()] if result.returncode else []
 
 def site(root):
     "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once."
@@ -143,7 +166,7 @@ def links(root):
     for path in notebooks(root):
         code, text = list(cells(path)), list(cells(path, 'markdown'))
         found = anchors[path.name] = {slug(h) for _, s, _ in text for h in re.findall(r'^#+ +(.+?) *$', s, re.MULTILINE)}
-        found |= {f'at-{id}' for id, _, _ in code} | {name.lower() for _, s, _ in code if s.startswith('#| exports') for name in defined(ast.parse(s).body)} | set(re.findall(r'\{#([\w-]+)', '\n'.join(s for _, s, _ in text)))
+        found |= {f'at-{key}' for key, _, _ in code} | {name.lower() for _, s, _ in code if s.startswith('#| exports') for name in defined(ast.parse(s).body)} | set(re.findall(r'\{#([\w-]+)', '\n'.join(s for _, s, _ in text)))
         labels = [m for _, s, _ in code for m in re.findall(r'^#\| *label: *(\S+)', s, re.MULTILINE)]
         found |= set(labels)
         faults += [f'{path.name}: the label {x} is there twice: rename one' for x in sorted({x for x in labels if labels.count(x) > 1})]
@@ -154,22 +177,22 @@ def links(root):
     claims = root/'nbs'/'claims.csv'
     ids = {row['id'] for row in csv.DictReader(claims.open(encoding='utf-8'))} if claims.exists() else set()
     for path in notebooks(root):
-        shown = [(id, ''.join(o['data']['text/markdown'])) for id, _, outputs in cells(path) for o in outputs if 'text/markdown' in o.get('data', {})]
-        for id, source in [(id, s) for id, s, _ in cells(path, 'markdown')] + shown:
-            def fault(text): faults.append(f'{path.name}, cell {id}: {text}')
+        shown = [(key, ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path) for o in outputs if 'text/markdown' in o.get('data', {})]
+        for key, source in [(key, s) for key, s, _ in cells(path, 'markdown')] + shown:
+            fault = naming(path, key, faults)
             source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
             for target in re.findall(r'\]\((?!\w+:)([^)\s]+)', source):
                 file, _, anchor = target.partition('#')
                 if file and not (root/'nbs'/file).exists(): fault(f'links to {file}, which is not there')
                 elif anchor and anchor not in anchors.get(file or path.name, {anchor}): fault(f'links to {target}: {file or path.name} has no heading or label {anchor}')
-            for key in re.findall(r'(?<![\w.])@([A-Za-z][\w-]*)', source):
-                if key.startswith(('fig-', 'eq-', 'tbl-', 'sec-')):
-                    if key not in anchors[path.name]: fault(f'@{key} is no label of this chapter')
-                elif key not in cited: fault(f'@{key} is not in nbs/references.bib')
+            for name in re.findall(r'(?<![\w.])@([A-Za-z][\w-]*)', source):
+                if name.startswith(('fig-', 'eq-', 'tbl-', 'sec-')):
+                    if name not in anchors[path.name]: fault(f'@{name} is no label of this chapter')
+                elif name not in cited: fault(f'@{name} is not in nbs/references.bib')
         for kind in 'markdown', 'code':
-            for id, source, _ in cells(path, kind):
+            for key, source, _ in cells(path, kind):
                 where = source if kind == 'markdown' else ' '.join(re.findall(r'^#\| *claim:(.*)', source, re.MULTILINE))
-                faults += [f'{path.name}, cell {id}: {x} is no claim of nbs/claims.csv'
+                faults += [f'{path.name}, cell {key}: {x} is no claim of nbs/claims.csv'
                            for x in sorted(set(re.findall(r'\bC(?:\d\.\d|4)[a-z]\b|\bCA\b', where)) - ids)]
     return faults
 
@@ -182,6 +205,11 @@ def pages(root):
             return ['; '.join(causes) + '\nmend the cell: for the site, only exported and import cells run']
         made = {p.name: copy/'_proc'/p.name for p in notebooks(root)}
         faults = [f'{name} is missing from _proc: is {copy} below a hidden folder?' for name, p in made.items() if not p.exists()]
+        for name, p in made.items():
+            shown = json.loads(p.read_text(encoding='utf-8'))['cells'] if p.exists() else []
+            begin = next((i for i, c in enumerate(shown) if re.search(r'^#+ +Exercises', ''.join(c['source']), re.MULTILINE)), len(shown))
+            faults += [f'{name}, cell {c.get("id")}: a folded solution shows its output: let its `#| code-summary` begin with "Solution"'
+                       for c in shown[begin:] if c.get('outputs') and '#| code-fold: true' in ''.join(c['source'])]
         text = {re.sub(r'^\d+[a-z]*_', '', p.stem): p.read_text(encoding='utf-8') for p in made.values() if p.exists()}
         linked = {(page, anchor, name) for name, source in text.items() for page, anchor in re.findall(r'\]\([^)\s]*?(\w+)\.html#([\w.]+)\)', source)}
         return faults + [f'the chapter {name} links to {page}.html#{anchor}, which no exported cell defines: see chapter 91_api'
@@ -197,7 +225,7 @@ def spelling(root):
     with tempfile.TemporaryDirectory() as tmp:
         for path in notebooks(root):
             for kind in 'code', 'markdown':
-                for id, source, _ in cells(path, kind): (Path(tmp)/f'{path.name}, cell {id}').write_text(source, encoding='utf-8')
+                for key, source, _ in cells(path, kind): (Path(tmp)/f'{path.name}, cell {key}').write_text(source, encoding='utf-8')
         for path in root.glob('*.md'): shutil.copy(path, tmp)
         result = run(BIN/'codespell', '--config', root/'.codespellrc', '.', cwd=tmp)
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
@@ -256,7 +284,7 @@ def pytest(root):
     if not result.returncode: return []
     return re.findall(r'^(?:FAILED|ERROR) .*', result.stdout, re.MULTILINE) + [tail(result, 30)]
 
-FAST = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, pages=pages, readme=readme, spelling=spelling)
+FAST = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint)
 
 def timed(check, root):
     "The faults that a check found, and how long it took."

@@ -22,7 +22,7 @@ def passing(model, src, tgt):
     seen, hooks, attentions = {}, [], [m for m in model.modules() if hasattr(m, 'keep_weights')]
     for m in attentions: m.keep_weights = True
     def keep(name, module): hooks.append(module.register_forward_hook(lambda m, args, out: seen.update({f'at.{name}': out[0]})))
-    for side, embed, position in (('encoder', model.src_embed, model.src_position), ('decoder', model.tgt_embed, model.tgt_position)):
+    for side, position in (('encoder', model.src_position), ('decoder', model.tgt_position)):
         keep(f'{side}.position', position)
         for i, layer in enumerate(getattr(model, side).layers):
             for name in ('self_attn', 'memory_attn', 'feed_forward'):

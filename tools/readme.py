@@ -47,8 +47,7 @@ def readme(root):
     nb.metadata.language_info = {'name': 'python'}
     nb.cells = [c for c in nb.cells if shown(c)]
     text, resources = MarkdownExporter().from_notebook_node(nb, dict(unique_key='index', output_files_dir=IMAGES))
-    for i, c in enumerate(nb.cells):
-        text = re.sub(rf'!\[\w+\](\(\S*/index_{i}_\d+\.\w+\))', lambda m: f'![{c.metadata.get("caption", "")}]{m[1]}', text)
+    text = re.sub(r'!\[\w+\](\(\S*/index_(\d+)_\d+\.\w+\))', lambda m: f'![{nb.cells[int(m[2])].metadata.get("caption", "")}]{m[1]}', text)
     text = re.sub(r'\n([ \t]*\n){2,}', '\n\n', re.sub(r'^[ \t]+$', '', text, flags=re.MULTILINE)).strip() + '\n'
     return {'README.md': text.encode(), 'nbs/llms.txt': llms(root).encode(), **resources['outputs']}
 

@@ -1,0 +1,179 @@
+"""Bad input gets one line that says what is wrong and what to do: no traceback, no hang, no wrong result, nothing lost.
+
+    python tests/test_bad_input.py       the same inputs through the real commands, with what each prints, as a table
+"""
+import gzip, os, shutil, subprocess, sys, tempfile
+from pathlib import Path
+import pytest
+from conftest import SMALL, TRAINED, changed, content, in_here, names, refused, run, write
+
+TEXT = dict(train_en=names('en', 60), train_de=names('de', 60))
+UTF16 = 'seven\n'.encode('utf-16')
+
+def edit(run, f, name='config.json'):
+    "Change a file of a run by a function of its content."
+    path = Path(run) / name
+    path.write_bytes(f(path.read_bytes()))
+
+def replace(a, b): return lambda data: data.replace(a.encode(), b.encode())
+def cut(data): return data[:len(data) // 2]
+def empty(_): return b''
+
+def exported(run): subprocess.run([Path(sys.executable).parent / 'transformer_export', run], check=True, capture_output=True)
+
+def pickled(run):
+    import hashlib, pickle
+    newest = sorted((run / 'checkpoints').iterdir())[-1]
+    (newest / 'training.pt').write_bytes(pickle.dumps(os.getcwd))
+    (newest / 'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((newest / n).read_bytes()).hexdigest()}  {n}\n' for n in ('model.safetensors', 'training.pt')))
+
+def wmt14(folder, **rows):
+    for split in ('train', 'validation', 'test'):
+        lines = rows.get(split, ['{"translation": {"en": "one", "de": "eins"}}'] * 30)
+        write(folder, **{f'{split}_jsonl': '\n'.join(lines) + '\n'})
+
+# name: (command, arguments, what the message must say, what is done before); {run} is a trained run, {tmp} a folder of its own, {text} files of text
+T = ['--corpus', 'text_en_de', '--data_dir', '{text}', '--out', '{tmp}/out', '--set', SMALL]
+
+def train(changes='', **files): return ['train', [*T[:-1], changed(SMALL, changes)], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
+def resume(changes='', before=None):
+    settings = changed(changed(TRAINED, 'steps=201'), changes)
+    return ['train', ['--corpus', 'text_en_de', '--data_dir', '{corpus}', '--out', '{run}', '--resume', '--set', settings], before and (lambda run, tmp: before(run))]
+def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
+
+CASES = {
+    # the command line
+    'no such recipe': (['train', ['--recipe', 'huge'], None], "no recipe 'huge'", 'multi30k_tiny'),
+    'no such corpus': (['train', ['--corpus', 'europarl'], None], "no corpus 'europarl'"),
+    'no such folder': (['train', ['--corpus', 'text_en_de', '--data_dir', '{tmp}/none', '--out', '{tmp}/out'], None], 'none does not exist'),
+    'folder missing': (['train', ['--corpus', 'text_en_de', '--out', '{tmp}/out'], None], 'needs data_dir'),
+    'folder with numbers': (['train', ['--corpus', 'numbers', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'leave data_dir out'),
+    'empty --out': (['train', ['--out', ''], None], '--out is empty'),
+    'comma in --out': (['train', [*T[:5], '{tmp}/run,v2', *T[6:]], None], 'no comma'),
+    '--out is a file': (['train', [*T[:5], '{text}/train.en', *T[6:]], None], 'train.en is a file'),
+    'open quote in --set': (train("save_every='2 steps"), '--set', 'quotation'),
+    'spaces around =': (train('steps = 20'), "is not name=value"),
+    'no value': (train('clip='), "'clip=' is not name=value"),
+    'a key twice': (train('clip=1 clip=2'), 'clip is there twice'),
+    'no such field': (train('stepz=2'), "no field 'stepz'", 'steps'),
+    'false in lower case': (train('tied=false'), "tied='false': must be bool"),
+    'a number as text': (train('N=one'), "N='one': must be int"),
+    'a fraction of a layer': (train('N=1.5'), 'N=1.5: must be int'),
+    'no layers': (train('N=0'), 'N=0 must be at least 1'),
+    'negative rate': (train('peak_lr=-1'), 'peak_lr=-1 must be above 0'),
+    'infinite rate': (train('peak_lr=1e999'), 'peak_lr=inf is not a finite number'),
+    'dropout of one': (train('P_drop=1'), 'P_drop=1 must be below 1'),
+    'unknown norm': (train('norm=middle'), "norm='middle' is unknown: use one of post, pre"),
+    'misspelt positions': (train('positions=leanred'), "positions='leanred' is unknown"),
+    'heads that do not divide': (train('h=3'), 'h=3 does not divide'),
+    'save_every in words': (train('save_every=often'), "write '10 minutes'"),
+    'save_every of nothing': (train("save_every='0 steps'"), "write '10 minutes'"),
+    'huge d_ff': (train('d_ff=1000000000000'), 'd_ff=1,000,000,000,000 is more than'),
+    'large d_ff': (train('d_ff=900000000'), 'bytes are needed, this machine has'),
+    'huge tokens': (train('tokens=1000000000000'), 'tokens=1,000,000,000,000'),
+    'huge max_len': (train('max_len=1000000000000'), 'max_len=1,000,000,000,000'),
+    'long learned positions': (train('positions=learned max_len=1000000000'), 'bytes are needed'),
+    'huge warm-up': (train('warmup_steps=1000000000000'), 'warmup_steps=1,000,000,000,000'),
+    'ten million layers': (train('N=10000000'), 'bytes are needed'),
+    'vocabulary beyond the text': (train('vocab_size=50000'), 'vocab_size=50000', 'use at most'),
+    'vocabulary too small': (train('vocab_size=20'), 'vocab_size=20', 'use at least'),
+    'fewer tokens than a sentence': (train('tokens=3'), 'does not fit into a batch of 3 tokens'),
+    'seed too large': (train('seed=8388608'), 'seed=8388608 must be below'),
+    'tracker of another name': (['train', [*T, '--track', 'nothing'], None], 'tensorboard'),
+    'tracker not installed': (['train', [*T, '--track', 'clearml'], None], '--track clearml: it is not installed'),
+    'engine of another name': (on_run('translate', None, '--engine', 'onnx'), 'use one of pytorch, ctranslate2'),
+    'export to another format': (on_run('export', None, '--to', 'tflite'), "to='tflite' is unknown"),
+    'quantization of safetensors': (on_run('export', None, '--to', 'safetensors', '--quantization', 'int8'), '--quantization is for ctranslate2'),
+    'quantization unknown': (on_run('export', None, '--quantization', 'int3'), 'int3'),
+    'long lines, third way': (['translate', ['{run}', '--long', 'drop', '--input', '{text}/train.en'], None], "long='drop' is unknown"),
+    'average of nothing': (on_run('average', None, '--n', '0'), 'n=0 must be at least 1'),
+    'ensemble with an engine': (['translate', ['{run},{run}', '--engine', 'ctranslate2'], None], 'an ensemble needs --engine pytorch'),
+    'half a pair': (on_run('evaluate', None, '--src', '{text}/train.en'), 'give both --src and --ref'),
+    'not a run': (['translate', ['{text}'], None], 'holds no config.json'),
+    'no such run': (['translate', ['{tmp}/nowhere'], None], 'holds no config.json'),
+    'no such input': (on_run('translate', None, '--input', '{tmp}/none'), 'none'),
+    'input is a folder': (on_run('translate', None, '--input', '{tmp}'), 'Is a directory'),
+    # text
+    'an empty file': (train(train_en='', train_de='a\n'), 'train.en is empty'),
+    'unequal files': (train(train_en='a\nb\n', train_de='a\n'), 'train.en has 2 lines', 'has 1'),
+    'one side only': (train(train_en='a\n'), 'no train.de'),
+    'not UTF-8': (train(train_en='a\n', train_de=b'a\n\xff\n'), 'train.de, line 2: not UTF-8'),
+    'UTF-16 text': (train(train_en=UTF16, train_de=UTF16), 'train.en, line 1: not UTF-8'),
+    'blank lines only': (train(train_en=' \n\n', train_de='\n\n'), 'no pair has text on both sides'),
+    'no gzip': (train(train_en_gz=b'a\n', train_de='a\n'), 'train.en.gz is not a complete gzip file'),
+    'cut gzip': (train(train_en_gz=gzip.compress(b'a\n' * 999)[:20], train_de='a\n' * 999), 'train.en.gz is not a complete gzip file'),
+    'packed and plain': (train(**TEXT, train_en_gz=gzip.compress(b'a\n')), 'both train.en and train.en.gz'),
+    'pairs and files': (train(**TEXT, train_tsv='a\tb\n'), 'both train.tsv and train.en'),
+    'dev instead of valid': (train(**TEXT, dev_en='a\n', dev_de='a\n'), 'dev.en would not be read: call it valid'),
+    'ids first': (train(train_tsv=''.join(f'{i}\tone\teins\n' for i in range(30))), 'the first column holds numbers'),
+    'no tab': (train(train_tsv='one\teins\ntwo\n'), 'train.tsv, line 2: no tab'),
+    'too few to split': (train(train_en='a\n', train_de='b\n'), 'too few to cut off'),
+    'all too long': (train('max_len=1'), 'no pair has at most max_len=1'),
+    'one too long': (train('max_len=5 too_long=refuse'), 'more than max_len=5'),
+    'wmt14 without data': (['train', ['--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
+    'wmt14 of other columns': (['train', ['--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"en": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'translation.de'),
+    'no test split': (['train', ['--corpus', 'multi30k_en_de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
+    'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write(tmp, b='eins\n')], 'has 60', 'has 1'),
+    'baseline of another length': (['evaluate', ['{run}', '--baseline', '{text}/train.en'], None], 'has 60 lines, the test set has'),
+    'empty baseline': (['evaluate', ['{run}', '--baseline', '{tmp}/b'], lambda run, tmp: write(tmp, b='')], 'b is empty'),
+    # files of a run
+    'configuration: a list': (on_run('translate', lambda run: edit(run, lambda _: b'[1]')), 'describes no model'),
+    'configuration: cut': (on_run('translate', lambda run: edit(run, cut)), 'config.json is damaged'),
+    'configuration: empty': (on_run('translate', lambda run: edit(run, empty)), 'config.json is damaged'),
+    'configuration: bytes': (on_run('translate', lambda run: edit(run, lambda _: b'\xff\xfe')), 'config.json is damaged'),
+    'configuration: deep': (on_run('translate', lambda run: edit(run, lambda _: b'[' * 100000)), 'config.json'),
+    'configuration: a field of tomorrow': (on_run('translate', lambda run: edit(run, replace('"N": 1', '"N": 1, "rotary": true'))), "no field 'rotary'"),
+    'weights: cut': (on_run('translate', lambda run: edit(run, cut, 'model.safetensors')), 'model.safetensors is damaged'),
+    'weights: empty': (on_run('export', lambda run: edit(run, empty, 'model.safetensors')), 'model.safetensors is damaged'),
+    'weights: missing': (on_run('translate', lambda run: (run / 'model.safetensors').unlink()), 'transformer_average', '--resume'),
+    'tokenizer: cut': (on_run('translate', lambda run: edit(run, cut, 'tokenizer.model')), 'tokenizer.model'),
+    'tokenizer: missing': (on_run('translate', lambda run: (run / 'tokenizer.model').unlink()), 'tokenizer.model is missing'),
+    'export: not made': (on_run('translate', None, '--engine', 'ctranslate2'), 'run `transformer_export'),
+    'export: no JSON': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'exported.json')), '--engine', 'ctranslate2'), 'exported.json is damaged'),
+    'export: a list': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', lambda _: b'[]', 'exported.json')), '--engine', 'ctranslate2'), 'again'),
+    'export: model cut': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'model.bin')), '--engine', 'ctranslate2'), 'ctranslate2 is damaged', 'again'),
+    'export: model missing': (on_run('translate', lambda run: (exported(run), (run / 'ctranslate2' / 'model.bin').unlink()), '--engine', 'ctranslate2'), 'ctranslate2 is damaged'),
+    'export: vocabulary missing': (on_run('translate', lambda run: (exported(run), [p.unlink() for p in (run / 'ctranslate2').glob('*vocabulary*')]), '--engine', 'ctranslate2'), 'ctranslate2 is damaged'),
+    'test split: missing': (on_run('evaluate', lambda run: shutil.rmtree(run / 'data')), '--src and --ref'),
+    'test split: cut': (on_run('evaluate', lambda run: edit(run, cut, next((run / 'data' / 'test').glob('*.arrow')).relative_to(run))), 'is missing or damaged'),
+    'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'holds no checkpoints'),
+    # continuing a run
+    'begun otherwise': (resume('peak_lr=1e-3'), 'begun with another peak_lr (0.002 → 0.001)'),
+    'fewer steps': (resume('steps=100'), 'has 200 updates behind it, more than steps=100'),
+    'metrics: damaged': (resume('', lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is damaged'),
+    'pieces: cut': (resume('', lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
+    'checkpoint: a pickle': (resume('', pickled), 'training.pt holds no state of this training'),
+    'checkpoint: cut': (resume('', lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_damaged'),
+    'another corpus': (['train', ['--corpus', 'numbers', '--out', '{run}', '--resume', '--set', SMALL], None], 'begun with another'),
+}
+
+def prepare(case, run, corpus, tmp):
+    (command, args, before), *said = CASES[case]
+    write(tmp / 'text', **TEXT)
+    if before: before(run, tmp)
+    places = dict(run=run, tmp=tmp, text=tmp / 'text', corpus=corpus)
+    fill = lambda arg: arg if '{' not in arg else arg.format(**places)
+    return command, list(map(fill, args)), said
+
+@pytest.mark.parametrize('case', CASES)
+def test_bad_input(case, own, trained, capfd, tmp_path):
+    command, args, said = prepare(case, own, trained.parent, tmp_path)
+    kept = {k: v for k, v in (content(own) | content(tmp_path / 'text')).items() if not k.startswith('.')}
+    refused(in_here(capfd, command, *args), *said)
+    after = content(own) | content(tmp_path / 'text')
+    assert kept.items() <= after.items(), [k for k in kept if kept[k] != after.get(k)]
+
+def table():
+    tmp = Path(tempfile.mkdtemp())
+    write(tmp / 'corpus', train_en=names('en'), train_de=names('de'))
+    run('train', '--corpus', 'text_en_de', '--data_dir', tmp / 'corpus', '--out', tmp / 'trained', '--set', TRAINED)
+    print('| input | exit | what is printed |\n|---|---|---|')
+    for i, case in enumerate(CASES):
+        own = shutil.copytree(tmp / 'trained', tmp / f'case{i}' / 'own')
+        command, args, _ = prepare(case, own, tmp / 'corpus', tmp / f'case{i}')
+        result = run(command, *args, timeout=100)
+        line = result.stderr.replace('\r', '\n').strip().split('\n')[-1].replace(f'{tmp}/case{i}/', '').replace(f'{tmp}/', '').replace('|', '\\|')
+        print(f'| {case} | {result.returncode} | {line[:230]}{" (and a traceback)" * ("Traceback" in result.stderr)} |', flush=True)
+    shutil.rmtree(tmp)
+
+if __name__ == '__main__': table()
