@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['interrupts', 'package', 'homes', 'speak', 'mendable', 'plain_errors', 'open_streams', 'interrupt_only_here',
-           'arguments', 'call', 'command', 'main', 'end_with_launcher']
+           'arguments', 'call', 'command', 'leave', 'main', 'end_with_launcher']
 
 # %% ../nbs/03_commands.ipynb #imports
 import errno, os, re, signal, sys, threading, time
@@ -119,14 +119,20 @@ homes = dict(                                        # command → module
     train='training', average='translation', demo='translation',
     translate='production', evaluate='production', export='production')
 
+def leave(*_):
+    """End at once: an exception within a library that is just loading may crash it."""
+    os.write(2, b'interrupted\n')
+    os._exit(130)
+
 def main():
     """What every `transformer_…` command runs."""
     with plain_errors():
-        interrupt_only_here()
+        signal.signal(signal.SIGINT, leave)      # nothing is begun yet
         open_streams()
         name = Path(sys.argv[0]).stem
         home = homes[name.removeprefix('transformer_')]
         module = import_module(package + home)
+        interrupt_only_here()
     call(getattr(module, name))
 
 # %% ../nbs/03_commands.ipynb #end-with-launcher

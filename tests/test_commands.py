@@ -1,9 +1,9 @@
 "The commands as a user types them: bad input gets one line that says what is wrong, and nothing is lost."
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest
 from annotated_transformer.corpora import namer
-from conftest import names, run, write
+from conftest import SMALL, changed, names, run, write
 
 @pytest.mark.parametrize('name', ['train', 'translate', 'evaluate', 'export', 'average', 'demo'])
 def test_help(name):
@@ -30,6 +30,42 @@ def test_bad_training_input(case, tmp_path):
 def test_unknown_recipe():
     result = run('train', '--recipe', 'huge')
     assert result.returncode == 1 and "no recipe 'huge'" in result.stderr and 'multi30k_tiny' in result.stderr
+
+def test_both_spellings():
+    "fastcore 1 calls an option --data_dir, fastcore 2 --data-dir: both are understood, whichever is installed."
+    from annotated_transformer.commands import arguments
+    from annotated_transformer.training import transformer_train
+    for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
+        assert arguments(transformer_train, option)[0]['data_dir'] == 'x'
+
+def test_ascii_terminal(trained):
+    "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
+    env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')
+    demo = run('demo', '--out', trained.parent / 'ascii', '--set', changed(SMALL, 'steps=2'), env=env)
+    assert demo.returncode == 0 and 'seven \\u2192 ' in demo.stdout, demo.stderr
+    assert '\u00fcnf'.encode() in run('translate', trained, stdin=b'five\n', env=env).stdout
+
+def test_line_by_line(trained):
+    "Who writes one line and waits gets its translation: no block has to be full first."
+    process = subprocess.Popen([Path(sys.executable).parent / 'transformer_translate', trained, '--beam', '1'], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for word in b'seven', b'nine':
+        process.stdin.write(word + b'\n')
+        assert process.stdout.readline().endswith(b'\n')           # hangs, and the test with it, if it waits for more
+    process.stdin.close()
+    assert process.wait() == 0
+
+def test_debug(trained):
+    "--debug shows where an error comes from."
+    assert 'Traceback' in run('translate', trained, '--beam', '0', '--debug').stderr
+    assert 'Traceback' not in run('translate', trained, '--beam', '0').stderr
+
+@pytest.mark.parametrize('seconds', [.3, 1, 2, 4])
+def test_interrupted_while_it_loads(trained, seconds):
+    "Ctrl-C while PyTorch is loading, and after: one word."
+    process = subprocess.Popen([Path(sys.executable).parent / 'transformer_translate', trained], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == 'interrupted\n' and process.returncode == 130
 
 def test_one_line_out_for_one_line_in(trained):
     lines = ['seven', '', 'twenty-one', 'un\u0085known \u2028 \u00e9\U0001f600', ' ', 'nine']

@@ -221,6 +221,17 @@ def test_accelerate_options(folder, whole, name, value):
     assert_close(weights(out), whole, rtol=.05, atol=.05)
     assert {w.dtype for w in weights(out).values()} == {torch.float32}
 
+def test_every_process_speaks(folder):
+    "Several processes that cannot find each other, and one that is alone: each says so, with its number."
+    env = os.environ | {'OMP_NUM_THREADS': '1', 'WORLD_SIZE': '2', 'RANK': '1', 'LOCAL_RANK': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '1', 'TORCHELASTIC_USE_AGENT_STORE': 'True'}
+    alone = subprocess.run(command(folder, folder / 'alone'), env=env, capture_output=True, text=True, timeout=100)
+    assert alone.returncode == 1 and 'error in process 1 of 2: the launcher of this process is gone' in alone.stderr and 'Traceback' not in alone.stderr
+    if torch.cuda.is_available(): return
+    config = Path(__file__).parents[1] / 'configs' / '8gpu.yaml'
+    launch = [sys.executable, '-m', 'accelerate.commands.accelerate_cli', 'launch', '--config_file', config, '--num_processes', '2', *command(folder, folder / 'alone')[1:]]
+    result = subprocess.run(list(map(str, launch)), env=os.environ | {'OMP_NUM_THREADS': '1'}, capture_output=True, text=True, timeout=100)
+    assert 'error: 2 processes were launched, but each is alone: there are no GPUs here' in result.stderr
+
 def test_tracker(folder):
     train(folder, folder / 'tracked', track='tensorboard')
     assert list((folder / 'tracked').rglob('events.out.tfevents*'))
