@@ -131,7 +131,7 @@ def read_config(run_dir) -> dict:
     known = text.tokenizer is None or not tokenizer.is_file()
     if not known and digest(tokenizer) != text.tokenizer: raise ValueError(
         f'{tokenizer} is not the one that this model was trained with: put it back')
-    return config | asdict(text)
+    return config | asdict(text) | dict(model=asdict(model))
 
 # %% ../nbs/36_transformer.ipynb #weights
 structure = 'vocab_size N d_model d_ff h d_k d_v norm positions tied'.split()

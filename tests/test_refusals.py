@@ -1,5 +1,5 @@
 "Nothing is lost and nothing is silently wrong: each of these inputs once destroyed a file, gave another result, or passed unseen."
-import gzip, json, os, shutil, sys
+import gzip, json, os, random, shutil, sys
 import pytest, safetensors.torch, torch
 from conftest import SMALL, TRAINED, content, in_here, names, refused, run, write
 from annotated_transformer.files import digest
@@ -188,3 +188,32 @@ def test_closed_streams(own, tmp_path):
     assert 'error: standard input is closed: give --input FILE' in shell(f'translate {own} <&-')
     assert os.popen(f'echo seven | {sys.executable.rsplit("/", 1)[0]}/transformer_translate {own} 2>&1 >&-; true').read() == 'error: standard output is closed: send it to a file, or to /dev/null\n'
     assert shell(f'translate {own} --input /dev/null 2>&-')[-2] == '0'
+
+ODD = [None, True, -1, 0, 1e308, 10**40, '', 'x', [], {}, [1, 2], {'a': 1}, 3.5, float('nan'), 'a' * 10**5]
+
+def mutated(data, rng):
+    "A configuration with some bytes, or one value, changed, removed or added."
+    if rng.random() < .5:
+        b, i = bytearray(data), rng.randrange(len(data))
+        rng.choice([lambda: b.__setitem__(i, rng.randrange(256)), lambda: b.__delitem__(slice(i, i + rng.randrange(1, 40))),
+                    lambda: b.__setitem__(slice(i, i), bytes(rng.choices(range(32, 127), k=3)))])()
+        return bytes(b)
+    config = json.loads(data)
+    where = config['model'] if rng.random() < .6 else config
+    name = rng.choice(list(where))
+    if rng.random() < .3: del where[name]
+    elif rng.random() < .4 and type(where[name]) in (int, float): where[name] *= 2
+    else: where[name] = rng.choice(ODD)
+    return json.dumps(config).encode()
+
+def test_any_configuration(own):
+    "Whatever a configuration says, it is refused in words that name it, or changes nothing."
+    from annotated_transformer.commands import mendable
+    from annotated_transformer.translation import Translator
+    write_to = lambda: Translator.from_pretrained(own, 'cpu').translate(['twenty-one'], beam=1)
+    whole, right, rng, refusals = (own / 'config.json').read_bytes(), write_to(), random.Random(0), 0
+    for _ in range(100):
+        (own / 'config.json').write_bytes(mutated(whole, rng))
+        try: assert write_to() == right, (own / 'config.json').read_bytes()
+        except (ValueError, OSError) as e: refusals += str(own) in mendable(e)
+    assert refusals > 40
