@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def own(trained, tmp_path):
     "A copy of the trained run that may be spoilt."
-    return shutil.copytree(trained, tmp_path / 'own')
+    return shutil.copytree(trained, tmp_path / 'own', ignore=shutil.ignore_patterns('ctranslate2*'))
 
 def refused(result, *messages):
     "One line that says all of this, no traceback, an exit status."

@@ -156,7 +156,8 @@ def prepare(case, run, corpus, tmp):
     return command, list(map(fill, args)), said
 
 @pytest.mark.parametrize('case', CASES)
-def test_bad_input(case, own, trained, capfd, tmp_path):
+def test_bad_input(case, own, trained, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     command, args, said = prepare(case, own, trained.parent, tmp_path)
     kept = {k: v for k, v in (content(own) | content(tmp_path / 'text')).items() if not k.startswith('.')}
     refused(in_here(capfd, command, *args), *said)
@@ -171,7 +172,7 @@ def table():
     for i, case in enumerate(CASES):
         own = shutil.copytree(tmp / 'trained', tmp / f'case{i}' / 'own')
         command, args, _ = prepare(case, own, tmp / 'corpus', tmp / f'case{i}')
-        result = run(command, *args, timeout=100)
+        result = run(command, *args, timeout=100, cwd=tmp / f'case{i}')
         line = result.stderr.replace('\r', '\n').strip().split('\n')[-1].replace(f'{tmp}/case{i}/', '').replace(f'{tmp}/', '').replace('|', '\\|')
         print(f'| {case} | {result.returncode} | {line[:230]}{" (and a traceback)" * ("Traceback" in result.stderr)} |', flush=True)
     shutil.rmtree(tmp)

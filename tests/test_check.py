@@ -94,7 +94,7 @@ def long_cell(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['x = 1\n'] * 41
 def hex_id(root): edit(root/'nbs'/'00_core.ipynb', 2, id='3f2a91c0')
 def saved_error(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='error', ename='KeyError', evalue='', traceback=[])])
 def saved_warning(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='stream', name='stderr', text=['IProgress not found'])])
-def big_image(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=image(130_000))
+def big_image(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=image(150_000))
 def no_caption(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| label: fig-x\n', 'x = 1'])
 
 def no_link(root):
@@ -142,7 +142,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
     (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
     (saved_warning, 'cells', '00_core.ipynb, cell step-3: saved with a warning'),
-    (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 130,000 bytes'),
+    (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 150,000 bytes'),
     (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs `#| label'),
     (no_link, 'site', 'nbs/_quarto.yml is no link'),
     (unlisted, 'site', '33_feed_forward.ipynb is missing from the sidebar'),

@@ -278,9 +278,9 @@ def notebook(path, root):
     faults = [line.removeprefix('FAULT ') for line in result.stdout.splitlines() if line.startswith('FAULT ')]
     return faults + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n{tail(result, 20)}'] if result.returncode else [])
 
-def pytest(root):
-    "The tests in tests/ pass."
-    result = run(sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'tests', cwd=root)
+def pytest(path, root):
+    "The tests of one file pass."
+    result = run(sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', path, cwd=root)
     if not result.returncode: return []
     return re.findall(r'^(?:FAILED|ERROR) .*', result.stdout, re.MULTILINE) + [tail(result, 30)]
 
@@ -295,12 +295,13 @@ def timed(check, root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('names', nargs='*', help='the checks to run: ' + ', '.join([*FAST, 'pytest', 'or a notebook']))
+    parser.add_argument('names', nargs='*', help='the checks to run: ' + ', '.join([*FAST, 'a file of tests, or a notebook']))
     parser.add_argument('--fast', action='store_true', help='do not run the notebooks and the tests')
     parser.add_argument('--root', type=Path, default=ROOT, help='the project to check')
     args = parser.parse_args()
     root, checks = args.root.resolve(), dict(FAST)
-    if not args.fast: checks = {'pytest': pytest} | checks | {p.stem: partial(notebook, p) for p in notebooks(root)}   # the longest first
+    tests = {p.stem: partial(pytest, p) for p in sorted((root/'tests').glob('test_*.py'), reverse=True)}     # the longest first
+    if not args.fast: checks = tests | checks | {p.stem: partial(notebook, p) for p in notebooks(root)}
     if unknown := set(args.names) - set(checks): parser.error(f'no check is called {", ".join(sorted(unknown))}')
     checks = {name: checks[name] for name in args.names or checks}
     failed = 0
