@@ -180,6 +180,7 @@ def links(root):
         shown = [(key, ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path) for o in outputs if 'text/markdown' in o.get('data', {})]
         for key, source in [(key, s) for key, s, _ in cells(path, 'markdown')] + shown:
             fault = naming(path, key, faults)
+            if '\\tag{' in source: fault('the pages show formulas as MathML, which knows no \\tag: write \\qquad (1)')
             source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
             for target in re.findall(r'\]\((?!\w+:)([^)\s]+)', source):
                 file, _, anchor = target.partition('#')
