@@ -54,33 +54,43 @@ class MultiHeadAttention(nn.Module):
 
 # %% ../nbs/32_attention.ipynb #multi-head-forward
 @patch
+def heads(self:MultiHeadAttention,
+    x:Tensor,      # (…, T, h·d)
+) -> Tensor:       # (…, h, T, d)
+    "The heads, side by side in one vector, as a dimension of the batch."
+    return x.unflatten(-1, (self.h, -1)).transpose(-3, -2)
+
+@patch
+def project(self:MultiHeadAttention,
+    key:Tensor,                # (B, T_k, d_model)
+    value:Tensor,              # (B, T_k, d_model)
+) -> tuple[Tensor, Tensor]:    # K (B, h, T_k, d_k), V (B, h, T_k, d_v)
+    "The keys and values of all heads."
+    return self.heads(self.W_K(key)), self.heads(self.W_V(value))
+
+@patch
 def forward(self:MultiHeadAttention,
     query:Tensor,      # (B, T_q, d_model)
     key:Tensor,        # (B, T_k, d_model)
     value:Tensor,      # (B, T_k, d_model)
     mask:Tensor=None,  # True = may look, broadcastable to (B, h, T_q, T_k)
-    cache:dict=None,   # keys and values of earlier calls, which come before these
+    kept=None,         # gives K and V of (self, key, value) in place of `project`
 ) -> Tensor:           # (B, T_q, d_model)
     """Raises TypeError if the mask is not boolean,
     ValueError if keys and values differ in number."""
-    if key.size(1) != value.size(1):
-        raise ValueError(f'{key.size(1)} keys but {value.size(1)} values')
+    if key.size(-2) != value.size(-2):
+        raise ValueError(f'{key.size(-2)} keys but {value.size(-2)} values')
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f'mask is {mask.dtype}: give booleans, True = may look')
-    # (B, h, T, d_k)
-    heads = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
-    Q, K, V = heads(self.W_Q(query)), heads(self.W_K(key)), heads(self.W_V(value))
-    if cache is not None:
-        if self in cache:
-            K, V = (torch.cat(both, 2) if key.size(1) else both[0]
-                    for both in zip(cache[self], (K, V)))
-        cache[self] = K, V = K.contiguous(), V.contiguous()
-    written_out = self.keep_weights or cache is not None and not query.is_cuda
-    if written_out: out, self.weights = attention(Q, K, V, mask, self.dropout)
+    Q = self.heads(self.W_Q(query))                          # (B, h, T_q, d_k)
+    K, V = self.project(key, value) if kept is None else kept(self, key, value)
+    if self.keep_weights:
+        out, weights = attention(Q, K, V, mask, self.dropout)
+        self.weights = weights.detach()
     else:
         out = F.scaled_dot_product_attention(
             Q, K, V, mask, self.dropout.p if self.training else 0.)
-    return self.W_O(out.transpose(1, 2).flatten(-2))   # (B, T_q, d_model)
+    return self.W_O(out.transpose(-3, -2).flatten(-2))       # (B, T_q, d_model)
 
 # %% ../nbs/32_attention.ipynb #subsequent-mask
 def subsequent_mask(

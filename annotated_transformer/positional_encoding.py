@@ -43,13 +43,19 @@ class PositionalEncoding(nn.Module):
             self.register_buffer('table', positional_encoding(max_len, d_model),
                                  persistent=False)
 
+    def rows(self,
+        length:int,
+    ) -> Tensor:       # (length, d_model)
+        "The first rows of the table. Raises ValueError beyond the last learned one."
+        known, d_model = self.table.shape
+        if length > known:
+            if isinstance(self.table, nn.Parameter):
+                raise ValueError(f'{length} positions, but only '
+                                 f'max_len={known} were learned')
+            self.table = positional_encoding(2 * length, d_model).to(self.table)
+        return self.table[:length]
+
     def forward(self,
         x:Tensor,      # embeddings (B, T, d_model)
     ) -> Tensor:       # (B, T, d_model)
-        T, d_model = x.shape[-2:]
-        if T > len(self.table):
-            if isinstance(self.table, nn.Parameter):
-                raise ValueError(f'{T} positions, but only '
-                                 f'max_len={len(self.table)} were learned')
-            self.table = positional_encoding(2 * T, d_model).to(self.table)
-        return self.dropout(x + self.table[:T])
+        return self.dropout(x + self.rows(x.size(-2)))

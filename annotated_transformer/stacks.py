@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     "Masked self-attention, attention over the encoder's output, feed-forward. §3.1."
     def __init__(self,
-        self_attn:nn.Module,     # called as self_attn(query, key, value, mask, cache)
+        self_attn:nn.Module,     # called as self_attn(query, key, value, mask, kept)
         memory_attn:nn.Module,   # likewise; keys and values come from the encoder
         feed_forward:nn.Module,  # called as feed_forward(x)
         add_norm:Callable,       # makes one `AddNorm`
@@ -70,11 +70,13 @@ class DecoderLayer(nn.Module):
         mask:Tensor=None,
         # for attention over memory, broadcastable to (B, h, T_q, T_k)
         memory_mask:Tensor=None,
-        cache:dict=None,            # where attention keeps what it has read, §3.2
+        # keys and values of earlier calls, by its methods `grow` and `once`
+        cache=None,
     ) -> Tensor:                    # (B, T_q, d_model)
-        x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, cache))
+        grow, once = (None, None) if cache is None else (cache.grow, cache.once)
+        x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, grow))
         x = self.add_norm[1](
-            x, lambda y: self.memory_attn(y, memory, memory, memory_mask, cache))
+            x, lambda y: self.memory_attn(y, memory, memory, memory_mask, once))
         return self.add_norm[2](x, self.feed_forward)
 
 # %% ../nbs/31_stacks.ipynb #stack

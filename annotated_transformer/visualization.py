@@ -4,18 +4,15 @@
 
 # %% auto #0
 __all__ = ['kinds', 'colours', 'view_form', 'view_script', 'view_pieces', 'sides', 'first_choice', 'View', 'interactive',
-           'attention_grid', 'attention_lines', 'head_measures', 'head_summary', 'ranked', 'sublayers', 'pruned',
-           'exact_match', 'head_effects']
+           'attention_grid', 'attention_lines']
 
 # %% ../nbs/80_visualizations.ipynb #imports
 import json
-from contextlib import contextmanager
 from html import escape
 from itertools import product
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import to_hex
-from torch import Tensor
 from .core import heatmap
 from .translation import Translator
 
@@ -243,83 +240,3 @@ def attention_lines(
     ax.legend(ncol=2, frameon=False, loc='upper center', bbox_to_anchor=(.5, 0),
               fontsize=9)
     return ax
-
-# %% ../nbs/80_visualizations.ipynb #head-measures
-def head_measures(
-    W:Tensor,   # weights (N, h, T_q, T_k)
-) -> dict:      # measure → (N, h)
-    """Mean over the rows: distance looked, entropy in nats, weight on the previous and
-    on the same position."""
-    T_q, T_k = W.shape[-2:]
-    away = (torch.arange(T_q)[:, None] - torch.arange(T_k)).abs()      # (T_q, T_k)
-    return dict(distance=(W * away).sum(-1).mean(-1),
-                entropy=torch.special.entr(W).sum(-1).mean(-1),
-                previous=W.diagonal(-1, -2, -1).sum(-1) / max(1, T_q - 1),
-                diagonal=W.diagonal(0, -2, -1).sum(-1) / T_q)
-
-# %% ../nbs/80_visualizations.ipynb #head-summary
-def head_summary(
-    translator:Translator,
-    sentences:list[str],   # raw text
-    kind:str='memory',     # one of `kinds`
-) -> dict:                 # measure → (N, h)
-    "`head_measures`, the mean over sentences."
-    each = [head_measures(translator.attention(s)[kind]) for s in sentences]
-    return {name: torch.stack([e[name] for e in each]).mean(0) for name in each[0]}
-
-def ranked(
-    table:Tensor,   # one number a head (N, h)
-) -> list:          # (number, layer, head), the largest first
-    "Heads in the order of what a table says of them."
-    return sorted(((v, layer, k) for layer, row in enumerate(table.tolist())
-                   for k, v in enumerate(row)), reverse=True)
-
-# %% ../nbs/80_visualizations.ipynb #pruned
-def sublayers(translator, kind:str) -> list:
-    "The attention sub-layers of a kind in the first model, layer by layer."
-    model = translator.models[0]
-    layers = model.encoder.layers if kind == 'encoder' else model.decoder.layers
-    return [layer.memory_attn if kind == 'memory' else layer.self_attn
-            for layer in layers]
-
-@contextmanager
-def pruned(
-    translator:Translator,
-    kind:str,      # one of `kinds`
-    layer:int,
-    head:int,      # from 0 to h-1
-):
-    """Translate without a head: inside the `with`, its columns of W_O are zero. Raises
-    IndexError if there is no such head."""
-    sublayer = sublayers(translator, kind)[layer]
-    if not 0 <= head < sublayer.h:
-        raise IndexError(f'head {head}: there are {sublayer.h}, counted from 0')
-    weight = sublayer.W_O.weight.data                           # (d_model, h·d_v)
-    columns = weight.unflatten(1, (sublayer.h, -1))[:, head]    # (d_model, d_v), a view
-    saved = columns.clone()
-    try:
-        columns.zero_()
-        yield translator
-    finally: columns.copy_(saved)
-
-# %% ../nbs/80_visualizations.ipynb #head-effects
-def exact_match(hypotheses, references):
-    "The share of translations that are right to the letter."
-    return sum(h == r for h, r in zip(hypotheses, references, strict=True)
-              ) / len(references)
-
-def head_effects(
-    translator:Translator,
-    kind:str,                # one of `kinds`
-    sources:list[str], references:list[str],   # raw text
-    score=exact_match,       # of translations and references
-) -> Tensor:                 # (N, h)
-    """By how much the score of greedy search changes when one head is missing, for each
-    head."""
-    test = lambda: score(translator.translate(sources, beam=1), references)
-    whole, layers = test(), sublayers(translator, kind)
-    effects = torch.zeros(len(layers), layers[0].h)
-    for layer, head in product(*map(range, effects.shape)):
-        with pruned(translator, kind, layer, head):
-            effects[layer, head] = test() - whole
-    return effects

@@ -10,7 +10,8 @@ from datasets import load_from_disk
 from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
 from annotated_transformer.batching import Batches
-from annotated_transformer.training import checkpoints, validate
+from annotated_transformer.checkpoints import checkpoints
+from annotated_transformer.update import validate
 from annotated_transformer.transformer import Transformer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,7 +1,7 @@
 """How fast is beam search? Ours against CTranslate2 and Hugging Face's Marian `generate`, with the same weights.
 
 All translate the test split of a run, the longest sentences first, with the same beam, limit and threads; words are cut into
-pieces before the clock starts. Each engine has the batch size, of those given, with which it is fastest. Rounds are interleaved, so that a busy moment hits everybody; `speed_over_ours` compares runs
+tokens before the clock starts. Each engine has the batch size, of those given, with which it is fastest. Rounds are interleaved, so that a busy moment hits everybody; `speed_over_ours` compares runs
 of one round. The peers divide a log-probability by length^α, so most of their translations are ours, not all; `same_as_ours_alpha_0`
 counts those of a search without penalty.
 
@@ -15,7 +15,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from annotated_transformer.attention import padding_mask
 from annotated_transformer.generation import beam_search
+from annotated_transformer.transformer import Prefixes
 from annotated_transformer.translation import Translator, test_split
 
 class Ours:
@@ -33,13 +35,47 @@ class Compiled(Ours):
     def __init__(self, run, translator, a):
         if not a.compile: raise ImportError('not asked for: --compile')
         super().__init__(run, Translator.from_pretrained(run, 'cpu'), a)
-        for m in self.models: m.decode_step = torch.compile(m.decode_step, dynamic=True)
+        for m in self.models: m.step = torch.compile(m.step, dynamic=True)
+
+class Copies(Prefixes):
+    "Keys and values of every prefix in rows of their own, B·n in all."
+    B, n = None, 1                  # sources, prefixes of each until now
+    def grow(self, attn, key, value):
+        if attn in self.kept: self.kept[attn] = [x[self.rows] for x in self.kept[attn]]
+        return super().grow(attn, key, value)
+    def once(self, attn, key, value):
+        kept = super().once(attn, key, value)
+        if len(kept[0]) < len(key): kept = self.kept[attn] = [x[self.rows] for x in kept]
+        return kept
+
+class Reordering:
+    "A model whose keys and values are copied to the new places of their prefixes at every step, as most libraries do it; ours has a mask instead."
+    def __init__(self, model):
+        self.model, self.config, self.pad_id, self.longest, self.generator, self.training = model, model.config, model.pad_id, model.longest, model.generator, False
+    def begin(self, src): return Copies(self.model.encode(src), padding_mask(src, self.pad_id))
+    def step(self, state, token, origin=None):
+        model, (state.B, n) = self.model, token.shape
+        state.rows = ((0 if origin is None else origin) + state.n * torch.arange(state.B)[:, None]).flatten()      # (B·n,)
+        if n != state.n: state.memory, state.mask, state.n = state.memory[state.rows], state.mask[state.rows], n
+        state.t += 1
+        x = (model.tgt_embed(token) + model.tgt_position.rows(state.t)[-1]).flatten(0, 1)[:, None]
+        return model.decoder(x, state.memory, None, state.mask, state).view(state.B, n, -1)
+    def keep(self, state, rows):
+        rows = (state.n * rows[:, None] + torch.arange(state.n)).flatten()
+        state.memory, state.mask = state.memory[rows], state.mask[rows]
+        state.kept = {attn: [x[rows] for x in kept] for attn, kept in state.kept.items()}
+
+class Reordered(Ours):
+    "The same with keys and values copied by origin, in place of the mask over all tokens read."
+    def __init__(self, run, translator, a):
+        super().__init__(run, translator, a)
+        self.models = [Reordering(m) for m in self.models]
 
 class CTranslate2:
     "CTranslate2 with the weights in 32 bits, or in 8."
     def __init__(self, run, translator, a, compute_type='float32'):
         import ctranslate2
-        from annotated_transformer.production import to_ctranslate2
+        from annotated_transformer.engines import to_ctranslate2
         t = translator.tokenizer
         with TemporaryDirectory() as folder:
             to_ctranslate2(run, folder, None if compute_type == 'float32' else compute_type)
@@ -98,7 +134,7 @@ def installed(package):
     try: return version(package)
     except PackageNotFoundError: return None
 
-engines = {'ours': Ours, 'ours, compiled': Compiled, 'CTranslate2 float32': CTranslate2, 'CTranslate2 int8': Int8, 'HF Marian': Marian}
+engines = {'ours': Ours, 'ours, reordered': Reordered, 'ours, compiled': Compiled, 'CTranslate2 float32': CTranslate2, 'CTranslate2 int8': Int8, 'HF Marian': Marian}
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('run', help='run directory that training wrote')
 p.add_argument('--sentences', type=int, default=1000, help='of the test split, the first ones')

@@ -8,7 +8,8 @@ import argparse, json, platform
 from importlib.metadata import version
 from pathlib import Path
 import torch
-from annotated_transformer.training import get_recipe, train
+from annotated_transformer.recipes import get_recipe
+from annotated_transformer.training import train
 from annotated_transformer.translation import Translator, evaluate, significance, test_split
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -20,7 +20,8 @@ from annotated_transformer.core import n_parameters
 from annotated_transformer.hardware import mfu, peaks, train_flops
 from annotated_transformer.optimizer import adam
 from annotated_transformer.positional_encoding import PositionalEncoding
-from annotated_transformer.training import recipes, update
+from annotated_transformer.recipes import recipes
+from annotated_transformer.update import update
 from annotated_transformer.transformer import Transformer
 
 class TorchTransformer(nn.Module):

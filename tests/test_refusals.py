@@ -141,7 +141,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
 
 @pytest.mark.parametrize('values, said', [
     (dict(h=2, d_k=32, d_v=32), 'trained with h=4, config.json says 2'),         # the same shapes, another function
-    (dict(norm='pre'), 'norm=post'), (dict(h=16), 'h=4'), (dict(d_ff=64), 'd_ff'), (dict(N=3), 'N=3'), (dict(vocab_size=99), '99'),
+    (dict(norm='pre'), 'norm=post'), (dict(h=16), 'h=4'), (dict(d_ff=64), 'd_ff'), (dict(N=3), 'trained with N=1'), (dict(vocab_size=99), '99'),
     (dict(positions='learned'), 'positions'), (dict(tied=False), 'tied'), (dict(d_model=32), 'd_model'),
     (dict(h=-1), 'h=-1 must be at least 1'), (dict(h='8'), "h='8': must be"), (dict(N=10**7), 'N='), (dict(d_ff=10**9), 'd_ff'), (dict(d_ff=10**30), 'is more than'),
     (dict(model=None), 'must be names with values'), (dict(model=[1]), 'must be names with values'), (dict(pad_id='x'), "pad_id='x'"), (dict(pad_id=5000), 'pad_id=5000'),
@@ -154,25 +154,30 @@ def test_edited_configuration(own, capfd, values, said):
 
 def test_export_leaves_nothing_behind(own, tmp_path, monkeypatch):
     "A gate that a user has built into the model is trained, saved and loaded, and cannot be exported without a word."
-    from annotated_transformer import production, transformer
+    from annotated_transformer import engines, transformer
     class Gated(transformer.Transformer):
         def __init__(self, *args):
             super().__init__(*args)
             self.gate = torch.nn.Linear(1, 1)
-    monkeypatch.setattr(production, 'Transformer', Gated)
+    monkeypatch.setattr(engines, 'Transformer', Gated)
     spoil(own / 'model.safetensors', lambda w: w.update({'gate.weight': torch.ones(1, 1), 'gate.bias': torch.ones(1)}))
-    with pytest.raises(ValueError, match='CTranslate2 has no gate.weight'): production.to_ctranslate2(own, tmp_path / 'out')
+    with pytest.raises(ValueError, match='CTranslate2 has no gate.weight'): engines.to_ctranslate2(own, tmp_path / 'out')
     assert not (tmp_path / 'out').exists()
 
 def test_old_runs(own, capfd):
     "A run of the first edition has no mark, no configuration in its weights and fewer fields: it is read and continued."
     (own / '.annotated_transformer').unlink()
     for path in own.rglob('*.safetensors'):
-        sums = path.parent / 'SHA256SUMS'
         safetensors.torch.save_file(safetensors.torch.load_file(path), path)
-        if sums.exists(): sums.write_text(''.join(f'{digest(path.parent / n)}  {n}\n' for n in ('model.safetensors', 'training.pt')))
+    for path in own.rglob('training.pt'):                # parameters by number, not by name
+        saved = torch.load(path, weights_only=True)
+        params = [k for g in saved['optimizer']['param_groups'] for k in g['params']]
+        saved['optimizer'] = dict(state={i: saved['optimizer']['state'][k] for i, k in enumerate(params)},
+                                  param_groups=[saved['optimizer']['param_groups'][0] | dict(params=[*range(len(params))])])
+        torch.save(saved, path)
+    for sums in own.rglob('SHA256SUMS'): sums.write_text(''.join(f'{digest(sums.parent / n)}  {n}\n' for n in ('model.safetensors', 'training.pt')))
     config = json.loads((own / 'config.json').read_text())
-    for field in 'clip', 'seed', 'too_long': del config[field]
+    for field in 'architecture', 'optimizer', 'weight_decay', 'momentum', 'schedule', 'recompute', 'clip', 'seed', 'too_long': del config[field]
     del config['model']['P_attn']
     (own / 'config.json').write_text(json.dumps(config))
     write(own.parent, train_en=names('en'), train_de=names('de'))

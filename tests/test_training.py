@@ -5,6 +5,7 @@ import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer import training
+from annotated_transformer.recipes import get_recipe
 from conftest import changed, names
 
 CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
@@ -28,7 +29,7 @@ def train(folder, out, changes='', resume=False, **options):
     "What `launch` does with one process, here: starting Python takes longer than these runs."
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    training.train(training.get_recipe('demo', changed(CHANGES, changes)), 'text_en_de', out, folder, resume, **options)
+    training.train(get_recipe('demo', changed(CHANGES, changes)), 'text_en_de', out, folder, resume, **options)
     torch.set_num_threads(threads)
 
 def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
@@ -49,11 +50,18 @@ ONE_UPDATE = """
 import sys, torch
 from accelerate import Accelerator
 from annotated_transformer.config import TransformerConfig
-from annotated_transformer.training import update
+from annotated_transformer.models import Model
 from annotated_transformer.transformer import Transformer
+from annotated_transformer.update import update
+class Pair(Model):
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed, self.out = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 20)
+        self.read, self.write = (torch.nn.GRU(8, 8, batch_first=True) for _ in range(2))
+    def forward(self, src, tgt): return self.out(self.write(self.embed(tgt), self.read(self.embed(src))[1])[0])
 accelerator = Accelerator(cpu=True)
 torch.manual_seed(0)
-model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.)).double()
+model = dict(transformer=Transformer, recurrent=Pair)[sys.argv[3]](TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.)).double()
 model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=.1))
 src = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0], [9, 3, 0, 0]])
 tgt = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0], [2, 9, 9, 3, 0]])
@@ -61,13 +69,14 @@ for _ in range(5): update(model, optimizer, src, tgt, accelerator, accumulate=in
 if accelerator.is_main_process: torch.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
 """
 
-def test_gradients_of_shared_updates(tmp_path):
+@pytest.mark.parametrize('architecture', ['transformer', 'recurrent'])
+def test_gradients_of_shared_updates(architecture, tmp_path):
     "Five steps of gradient descent in float64, with unequal shares: Adam would hide a wrong factor, this does not."
     (tmp_path / 'script.py').write_text(ONE_UPDATE)
     def after(processes, accumulate):
         launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
         out = tmp_path / f'{processes}-{accumulate}.pt'
-        subprocess.run([sys.executable, *launch, tmp_path / 'script.py', out, str(accumulate)], check=True, capture_output=True,
+        subprocess.run([sys.executable, *launch, tmp_path / 'script.py', out, str(accumulate), architecture], check=True, capture_output=True,
                        timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'})
         return torch.load(out, weights_only=True)
     one = after(1, 1)
@@ -245,8 +254,9 @@ from torch.distributed.fsdp import fully_shard
 from accelerate import Accelerator
 from annotated_transformer.config import TransformerConfig
 from annotated_transformer.optimizer import adam
-from annotated_transformer.training import checkpoints, load_checkpoint, save_checkpoint, update
+from annotated_transformer.checkpoints import checkpoints, load_checkpoint, save_checkpoint
 from annotated_transformer.transformer import Transformer
+from annotated_transformer.update import update
 accelerator = Accelerator(cpu=True)
 def make():
     model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.))
@@ -284,13 +294,15 @@ def test_sharded_model(tmp_path):
 
 def test_interrupted_between_checkpoints(folder, monkeypatch):
     "Stopped after update 9 of 12, with checkpoints every 4: the last one averages those of 8 and 12, as if it had never stopped."
-    recipe = training.get_recipe('demo', CHANGES)
+    recipe = get_recipe('demo', CHANGES)
     training.train(recipe, 'text_en_de', folder / 'here', folder)
-    def interrupting(self, position, read=training.Batches.__getitem__):
-        if position == 8: signal.raise_signal(signal.SIGTERM)
-        return read(self, position)
+    done = []
+    def interrupting(*args, update=training.update):
+        done.append(1)
+        if len(done) == 9: signal.raise_signal(signal.SIGTERM)
+        return update(*args)
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match='0'):
-        patch.setattr(training.Batches, '__getitem__', interrupting)
+        patch.setattr(training, 'update', interrupting)
         training.train(recipe, 'text_en_de', folder / 'between', folder)
     assert [p.name for p in training.checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
     training.train(recipe, 'text_en_de', folder / 'between', folder, resume=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import save_file
-from annotated_transformer.training import get_recipe, train
+from annotated_transformer.recipes import get_recipe
+from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
 
 RESULTS = Path(__file__).resolve().parents[1]/'nbs'/'results'
