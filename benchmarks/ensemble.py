@@ -9,8 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 import torch
 from annotated_transformer.recipes import get_recipe
+from annotated_transformer.scores import significance
 from annotated_transformer.training import train
-from annotated_transformer.translation import Translator, evaluate, significance, test_split
+from annotated_transformer.translation import Translator, evaluate, test_split
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument('--recipe', default='demo', help='a named recipe (default: demo)')
