@@ -85,8 +85,8 @@ def kinds_of(name:str) -> tuple[type, type]:
     if name not in architectures: every_chapter()
     if name not in architectures: raise ValueError(
         f'no architecture {name!r} is known; known: '
-        f'{", ".join(sorted(architectures))}. the module that '
-        'defines it, or give the model itself: model=…')
+        f'{", ".join(sorted(architectures))}. Import the module '
+        'that defines it, or give the model itself: model=…')
     return architectures[name]
 
 def build(config, pad_id:int=0) -> nn.Module:
