@@ -60,8 +60,12 @@ def architecture(
     name:str,        # in config.json
     config:type,     # its configuration, a frozen dataclass
 ):
-    "Make a class of models known by a name."
+    """Make a class of models known by a name. Raises ValueError if its configuration is
+    another's: a configuration says which model is built."""
     def known(cls):
+        for other, (taken, _) in architectures.items():
+            if taken is config and other != name: raise ValueError(
+                f'{config.__name__} is the configuration of {other}: derive another')
         architectures[name] = config, cls
         return cls
     return known

@@ -63,12 +63,14 @@ def check_recipe(recipe:Recipe):
     check(values, 'schedule', among=schedules)
     if recipe.weight_decay and recipe.optimizer == 'adam':
         raise ValueError("weight_decay is for optimizer='adamw' or 'sgd'")
+    if recipe.momentum and recipe.optimizer != 'sgd':
+        raise ValueError("momentum is for optimizer='sgd'")
     if recipe.peak_lr is None and not hasattr(recipe.model, 'd_model'):
         raise ValueError(f'peak_lr must be given: {model} has no d_model')
     if not re.fullmatch(r'[1-9]\d* (minutes?|epochs?|steps?)', recipe.save_every):
         raise ValueError(f"save_every={recipe.save_every!r}: "
                          "write '10 minutes', '1 epoch' or '500 steps'")
-    assert recipe.preparation                             # checks its own fields
+    check_types(recipe.preparation)                       # which checks the rest itself
 
 # %% ../nbs/54b_recipes.ipynb #lr
 @patch

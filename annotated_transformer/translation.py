@@ -53,13 +53,13 @@ class Translator:
         """Load run directories. Raises FileNotFoundError and ValueError as `open_run`,
         and ValueError if the members of an ensemble have different tokenizers."""
         run_dirs = run_dir if isinstance(run_dir, (list, tuple)) else [run_dir]
+        if model is not None and run_dirs[1:]: raise ValueError('model is for one run')
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
         (config, tokenizer), *_ = [open_run(d, model) for d in run_dirs]
-        first, *others = [digest(Path(d) / 'tokenizer.model') for d in run_dirs]
-        for d, other in zip(run_dirs[1:], others):
-            if other != first: raise ValueError(
-                f'{d} and {run_dirs[0]} have different tokenizers: '
-                'an ensemble needs the same pieces')
+        digests = [digest(Path(d) / 'tokenizer.model') for d in run_dirs]
+        for d, other in zip(run_dirs, digests):
+            if other != digests[0]: raise ValueError(f'{d} and {run_dirs[0]} have '
+                'different tokenizers: an ensemble needs the same pieces')
         models = [use_onednn(load_model(d, model=model)).to(device) for d in run_dirs]
         return cls(models, tokenizer, config)
 
