@@ -25,15 +25,16 @@ readme: .venv/installed-dev
 	$(BIN)/python tools/readme.py
 
 # One environment: `demo` fills it with what the package needs, `test` adds the developer's tools to the same one.
+# constraints.txt: the versions that were tested.
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
-.venv/installed: settings.ini setup.py | $(BIN)/python
-	$(BIN)/python -m pip install -e .
+.venv/installed: settings.ini setup.py constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e .
 	touch $@
 
-.venv/installed-dev: settings.ini setup.py | $(BIN)/python
-	$(BIN)/python -m pip install -e '.[dev]'
+.venv/installed-dev: settings.ini setup.py constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	touch .venv/installed $@
 
 clean:

@@ -27,7 +27,8 @@ def encode(
     if too_long not in ('drop', 'refuse'):
         raise ValueError(f"too_long={too_long!r}: use 'drop' or 'refuse'")
     def pieces(batch, rows):
-        src = [s + [tokenizer.eos_id] for s in tokenizer.encode(batch['source'])]
+        src = [s + [tokenizer.eos_id]
+               for s in tokenizer.source.encode(batch['source'])]
         tgt = [[tokenizer.bos_id] + t + [tokenizer.eos_id]
                for t in tokenizer.encode(batch['target'])]
         keep = []

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['whole_state', 'checkpoints', 'sync', 'write_checkpoint', 'verify', 'unwrapped', 'save_checkpoint',
-           'newest_checkpoint', 'by_name', 'read_state', 'load_checkpoint', 'average_checkpoints', 'own_folder']
+           'newest_checkpoint', 'by_name', 'read_state', 'load_checkpoint', 'average_checkpoints', 'find_weights',
+           'own_folder']
 
 # %% ../nbs/55b_checkpoints.ipynb #imports
 import os, pickle, shutil
@@ -208,6 +209,22 @@ def average_checkpoints(
     shutil.copymode(last[-1] / 'training.pt', tmp)
     tmp.replace(path)
     return last
+
+# %% ../nbs/55b_checkpoints.ipynb #find-weights
+def find_weights(
+    run_dir,
+    weights:str='average',   # or 'best', 'last'
+) -> Path:
+    "A file with weights. Raises FileNotFoundError if there is none of that kind."
+    check(dict(weights=weights), 'weights', among=('average', 'best', 'last'))
+    names = dict(average='model.safetensors', best='best.safetensors')
+    path = Path(run_dir) / names.get(weights, 'checkpoints')
+    if weights == 'last' and (all_ := checkpoints(run_dir, '*')):
+        path = all_[-1] / 'model.safetensors'
+    if not path.is_file(): raise FileNotFoundError(
+        f'{run_dir} holds no {weights} weights ({path.name}): finish the run with '
+        f'--resume, or average its checkpoints with `transformer_average {run_dir}`')
+    return path
 
 # %% ../nbs/55b_checkpoints.ipynb #own-folder
 def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):

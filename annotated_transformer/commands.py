@@ -116,7 +116,7 @@ def command(func):
 
 # %% ../nbs/03_commands.ipynb #main
 homes = dict(                                        # command → module
-    train='training', average='translation', demo='translation',
+    train='training', average='evaluation', demo='evaluation', score='production',
     translate='production', evaluate='production', export='production')
 
 def leave(*_):

@@ -28,11 +28,12 @@ class TransformerConfig:
     tied: bool = True              # one matrix for both embeddings and the output, §3.4
     P_attn: float = 0.0            # dropout on attention weights: not in the paper
     max_len: int = 1024            # pieces; longer pairs are not trained on
+    src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
         check_types(self)
         values = vars(self)
-        check(values, 'vocab_size N d_model d_ff h d_k d_v max_len', least=1)
+        check(values, 'vocab_size N d_model d_ff h d_k d_v max_len src_vocab_size', least=1)
         check(values, 'P_drop P_attn eps_ls', least=0, below=1)
         check(values, 'norm', among=('post', 'pre'))
         check(values, 'positions', among=('sinusoidal', 'learned'))
@@ -77,8 +78,9 @@ def count_parameters(
     layer_norm = 2 * c.d_model                                    # gain and bias
     encoder_layer = attention + feed_forward + 2 * layer_norm
     decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
-    matrices = 1 if c.tied else 3                                 # (V, d_model) each
+    source = c.src_vocab_size or (0 if c.tied else c.vocab_size)  # its own rows
+    rows = source + c.vocab_size * (1 if c.tied else 2)           # of embeddings, output
     final_norms = 2 * layer_norm if c.norm == 'pre' else 0
     learned = 2 * c.max_len * c.d_model if c.positions == 'learned' else 0
     return (c.N * (encoder_layer + decoder_layer)
-            + matrices * c.vocab_size * c.d_model + final_norms + learned)
+            + rows * c.d_model + final_norms + learned)

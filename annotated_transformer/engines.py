@@ -9,10 +9,13 @@ __all__ = ['to_ctranslate2', 'CTranslate2', 'to_onnx']
 import importlib, re
 from pathlib import Path
 import torch
+from .checkpoints import find_weights
 from .files import digest, read_json
+from .generation import Hypothesis
 from .positional_encoding import positional_encoding
+from .runs import open_run
 from .transformer import Transformer
-from .translation import Translator, open_run
+from .translation import Translator
 
 # %% ../nbs/61bc_engines.ipynb #conversion
 def set_linear(spec, *linears):
@@ -77,11 +80,13 @@ def to_ctranslate2(
     run_dir,                 # a run directory
     out,                     # folder to write
     quantization=None,       # 'int8', 'float16', 'bfloat16' …; float32 when None
+    weights='model.safetensors',   # file in the run directory
 ):
     """Write a trained model for CTranslate2.
     Raises ValueError if it has more than CTranslate2 knows, or other heads."""
     need('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
-    model, (_, tokenizer) = Transformer.from_pretrained(run_dir), open_run(run_dir)
+    model = Transformer.from_pretrained(run_dir, weights)
+    _, tokenizer = open_run(run_dir)
     refuse_more(model)
     c = model.config
     if not c.d_k == c.d_v == c.d_model / c.h:
@@ -95,8 +100,9 @@ def to_ctranslate2(
     set_stack(spec.decoder, spec.decoder.embeddings, model.decoder,
               model.tgt_embed, model.tgt_position, c)
     set_linear(spec.decoder.projection, model.generator)
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    spec.register_source_vocabulary(pieces); spec.register_target_vocabulary(pieces)
+    of_source, pieces = (t.pieces(range(t.vocab_size))
+                         for t in (tokenizer.source, tokenizer))
+    spec.register_source_vocabulary(of_source); spec.register_target_vocabulary(pieces)
     spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.bos_id]
     spec.config.eos_token, spec.config.unk_token, spec.config.add_source_eos = (
         pieces[tokenizer.eos_id], pieces[tokenizer.unk_id], True)
@@ -109,7 +115,7 @@ class CTranslate2(Translator):
     """A `Translator` with CTranslate2's search.
     Its length penalty divides by len^α, not by the paper's ((5+len)/6)^α."""
     @classmethod
-    def from_pretrained(cls, run_dir, device='auto'):
+    def from_pretrained(cls, run_dir, device='auto', weights='average'):
         """Load what `transformer_export` wrote.
         Raises ValueError if the run's model has changed since."""
         run_dir, (config, tokenizer) = Path(run_dir), open_run(run_dir)
@@ -117,11 +123,10 @@ class CTranslate2(Translator):
             f'run `transformer_export {run_dir}`')
         if not exported.is_file():
             raise FileNotFoundError(f'{exported} is missing: {again} first')
-        made = read_json(exported)
-        if not isinstance(made, dict) or (
-                made.get('model') != digest(run_dir / 'model.safetensors')):
+        made, now = read_json(exported), find_weights(run_dir, weights)
+        if not isinstance(made, dict) or made.get('model') != digest(now):
             raise ValueError(f'{exported.parent} was made from other weights than '
-                             f'{run_dir}/model.safetensors: {again} again')
+                             f'{now}: {again} again (--weights {weights})')
         translator = cls([], tokenizer, config)
         try: translator.engine = need('ctranslate2').Translator(
             str(exported.parent), device=device, intra_threads=torch.get_num_threads())
@@ -130,26 +135,31 @@ class CTranslate2(Translator):
                 f'{exported.parent} is damaged ({e}): {again} again') from e
         return translator
 
-    def search(self, ids, beam, alpha):
-        longest = max(map(len, ids))
+    def search(self, ids, beam, alpha, n_best=1):
+        longest, to_id = max(map(len, ids)), self.tokenizer.sp.piece_to_id
         results = self.engine.translate_batch(
-            [self.tokenizer.pieces(row[:-1]) for row in ids],
-            beam_size=beam, length_penalty=alpha,
-            max_input_length=0, max_decoding_length=longest + 50)
-        return [self.tokenizer.sp.piece_to_id(r.hypotheses[0]) for r in results]
+            [self.tokenizer.source.pieces(row[:-1]) for row in ids],
+            beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
+            return_scores=True, max_input_length=0, max_decoding_length=longest + 50)
+        return [[Hypothesis(to_id(h), p * (len(h) + 1) ** alpha, p)
+                 for h, p in zip(r.hypotheses, r.scores)] for r in results]
+
+    def drawing(self, *_): raise ValueError('drawing at random needs --engine pytorch')
 
 # %% ../nbs/61bc_engines.ipynb #to-onnx
 def to_onnx(
     run_dir,   # a run directory
     out,       # file to write
+    weights='model.safetensors',   # file in the run directory
 ):
     """The model as one graph:
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V)."""
     need('onnx'); need('onnxscript')
-    model = Transformer.from_pretrained(run_dir)
+    model = Transformer.from_pretrained(run_dir, weights)
     size = {name: torch.export.Dim(name, min=1, max=model.config.max_len)
             for name in ('B', 'T_k', 'T_q')}
-    ids = (torch.full((2, 3), model.config.vocab_size - 1),
+    of_source = model.src_embed.num_embeddings
+    ids = (torch.full((2, 3), of_source - 1),
            torch.full((2, 4), model.config.vocab_size - 1))
     torch.onnx.export(
         model, ids, out, dynamo=True, verbose=False,

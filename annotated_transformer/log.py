@@ -20,7 +20,7 @@ def read_metrics(
     run_dir,      # a run directory
     until=None,   # last step to read; all when None
 ) -> list[dict]:  # one per line of metrics.jsonl
-    """What training logged: lines with `loss`, `lr`, `tokens_per_s`,
+    """What training logged: lines with `loss`, `lr`, `grad_norm`, `tokens_per_s`,
     and lines with `valid_loss`, `valid_ppl`, `valid_accuracy`.
     Raises ValueError naming a line that is damaged; the last, cut off, is left out."""
     path, metrics = Path(run_dir) / 'metrics.jsonl', []
@@ -62,18 +62,17 @@ class Log:
         if self.main:
             replace_text(self.path, ''.join(json.dumps(m) + '\n' for m in before))
         self.shown, self.updates, self.since = {}, [], time.perf_counter()
-        self.best = min((m['valid_loss'] for m in before if 'valid_loss' in m),
-                        default=math.inf)
+        self.losses = [m['valid_loss'] for m in before if 'valid_loss' in m]
         self.bar = tqdm(total=steps, initial=done, disable=not self.main,
                         desc=Path(run_dir).name, mininterval=.5)
 
     def __enter__(self): return self
     def __exit__(self, *_): self.bar.close()
 
-    def update(self, step, loss, n):
-        """One update: `loss` summed over `n` target tokens.
-        It is not read yet: on a GPU that would mean to wait for it."""
-        self.updates.append((step, loss, n))
+    def update(self, step, loss, n, norm):
+        """One update: `loss` summed over `n` target tokens, length of the gradient.
+        They are not read yet: on a GPU that would mean to wait for them."""
+        self.updates.append((step, loss, n, norm))
         self.bar.update()
 
     def write(self, step, **metrics):
@@ -90,15 +89,16 @@ class Log:
 def line(self:Log, lr):
     """The mean of the updates since the last line.
     Raises FloatingPointError naming the first whose loss is not finite."""
-    losses = torch.stack([loss for _, loss, _ in self.updates]).tolist()
-    n = sum(n for *_, n in self.updates)
-    for (step, *_), loss in zip(self.updates, losses):
+    steps, losses, tokens, norms = zip(*self.updates)
+    losses, n = torch.stack(losses).tolist(), sum(tokens)
+    for step, loss in zip(steps, losses):
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f'the loss of update {step}, batch {(step - 1) % self.epoch + 1} '
                 f'of epoch {(step - 1) // self.epoch + 1}, is {loss}: '
                 'earlier checkpoints are sound; lower peak_lr, or set clip')
-    self.write(step=self.updates[-1][0], loss=sum(losses) / n, lr=lr,
+    self.write(step=steps[-1], loss=sum(losses) / n, lr=lr,
+               grad_norm=torch.stack(norms).mean().item(),
                tokens_per_s=n / (time.perf_counter() - self.since))
     self.updates, self.since = [], time.perf_counter()
 
@@ -107,8 +107,14 @@ def validated(self:Log, step, loss, accuracy) -> bool:
     "One validation: nats per token, share of tokens right. True if it is the best."
     self.write(step, valid_loss=loss, valid_ppl=math.exp(min(loss, 700)),
                valid_accuracy=accuracy)
-    self.best, best = min(loss, self.best), loss < self.best
-    return best
+    self.losses.append(loss)
+    return self.waited == 0
+
+@patch(as_prop=True)
+def waited(self:Log) -> int:
+    "Validations since the best one."
+    return (len(self.losses) - 1 - self.losses.index(min(self.losses))
+            if self.losses else 0)
 
 # %% ../nbs/54c_log.ipynb #due
 class Due:

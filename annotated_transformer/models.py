@@ -107,6 +107,7 @@ class TextConfig:
     text: str = 'raw'               # how it was prepared
     corpus: str = ''
     tokenizer: str | None = None    # digest of tokenizer.model
+    source_tokenizer: str | None = None   # and of source.model, where there is one
 
     def __post_init__(self): check_types(self)
 
@@ -117,7 +118,7 @@ def read_config(
     """config.json of a run, each field that a model needs checked, and the tokenizer.
     Raises FileNotFoundError or ValueError naming the file and what is wrong with it."""
     run_dir = Path(run_dir)
-    path, tokenizer = run_dir / 'config.json', run_dir / 'tokenizer.model'
+    path = run_dir / 'config.json'
     if not path.is_file():
         raise FileNotFoundError(
             f'{run_dir} holds no config.json: is it a finished run?')
@@ -133,9 +134,11 @@ def read_config(
     text = checked(TextConfig, {k: config[k] for k in names}, str(path))
     if not 0 <= text.pad_id < settings.vocab_size:
         raise ValueError(f'{path}: pad_id={text.pad_id} is no token')
-    known = text.tokenizer is None or not tokenizer.is_file()
-    if not known and digest(tokenizer) != text.tokenizer: raise ValueError(
-        f'{tokenizer} is not the one that this model was trained with: put it back')
+    for name, was in dict(tokenizer=text.tokenizer,
+                          source=text.source_tokenizer).items():
+        file = run_dir / f'{name}.model'
+        if was and file.is_file() and digest(file) != was: raise ValueError(
+            f'{file} is not the one that this model was trained with: put it back')
     return config | asdict(text) | dict(model=asdict(settings))
 
 # %% ../nbs/04_models.ipynb #weights

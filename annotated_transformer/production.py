@@ -4,51 +4,59 @@
 
 # %% auto #0
 __all__ = ['transformer_export', 'translate_lines', 'blocks', 'open_translator', 'transformer_translate', 'free_to_write',
-           'transformer_evaluate']
+           'transformer_evaluate', 'transformer_score']
 
 # %% ../nbs/61c_production.ipynb #imports
-import json, re, shutil, sys
+import json, math, re, shutil, sys
 from contextlib import nullcontext
 from pathlib import Path
+from .checkpoints import find_weights
 from .commands import command
 from .engines import CTranslate2, to_ctranslate2, to_onnx
+from .evaluation import evaluate, test_split
 from .files import (
     check, claim, digest, kind_of, reading, replace_text)
 from .generation import check_search
+from .hugging_face import to_transformers
 from .models import load_model
+from .runs import open_run
 from .scores import show_scores, significance
 from .text_files import read_lines, read_parallel
+from .tokenizer import tokenizer_files
 from .transformer import Transformer
-from .translation import (
-    Translator, evaluate, open_run, test_split)
+from .translation import Translator
 
 # %% ../nbs/61c_production.ipynb #transformer-export
 @command
 def transformer_export(
     run_dir:str,             # run directory that training wrote
-    to:str='ctranslate2',    # or onnx, or safetensors: weights, settings, tokenizer
+    to:str='ctranslate2',    # or transformers, onnx, safetensors
     quantization:str=None,   # ctranslate2 only: int8, float16, bfloat16 …; else float32
     out:str=None,            # folder to write; RUN_DIR/ctranslate2 and so on without it
+    weights:str='average',   # of the last checkpoints; or best, last
 ):
-    """Write a trained model for another engine.
-    CTranslate2's is used by `transformer_translate --engine ctranslate2`."""
-    check(dict(to=to), 'to', among=('ctranslate2', 'onnx', 'safetensors'))
+    """Write a trained model for another engine. CTranslate2's is used by
+    `transformer_translate --engine ctranslate2`, that of transformers by its
+    MarianMTModel; safetensors holds the three files that this package reads."""
+    check(dict(to=to), 'to', among=('ctranslate2', 'transformers', 'onnx', 'safetensors'))
     if quantization and to != 'ctranslate2':
         raise ValueError(f'--quantization is for ctranslate2, not for {to}')
     run, out = Path(run_dir), Path(out or Path(run_dir) / to)
     # refused, if at all, before anything is touched
-    (load_model if to == 'safetensors' else Transformer.from_pretrained)(run)
     open_run(run)
+    file = find_weights(run, weights).relative_to(run)
+    (load_model if to == 'safetensors' else Transformer.from_pretrained)(run, file)
     tmp = out.with_name(out.name + '.tmp')
     claim(out, 'export'); claim(tmp, 'export')
     shutil.rmtree(tmp); claim(tmp, 'export')
-    if to == 'ctranslate2': to_ctranslate2(run, tmp, quantization)
-    if to == 'onnx': to_onnx(run, tmp / 'model.onnx')
-    own = () if to == 'ctranslate2' else ('config.json',)    # it writes one of its own
-    weights = ('model.safetensors',) if to == 'safetensors' else ()
-    for name in ('tokenizer.model', *own, *weights): shutil.copy(run / name, tmp)
+    if to == 'ctranslate2': to_ctranslate2(run, tmp, quantization, file)
+    if to == 'transformers': to_transformers(run, tmp, file)
+    if to == 'onnx': to_onnx(run, tmp / 'model.onnx', file)
+    own = () if to in ('ctranslate2', 'transformers') else (run / 'config.json',)
+    for path in (*tokenizer_files(run), *own): shutil.copy(path, tmp)
+    if to == 'safetensors': shutil.copy(run / file, tmp / 'model.safetensors')
     (tmp / 'exported.json').write_text(json.dumps(dict(
-        model=digest(run / 'model.safetensors'), to=to, quantization=quantization)))
+        model=digest(run / file), to=to, quantization=quantization)))
     shutil.rmtree(out); tmp.rename(out)
     print(f'{out}: {sum(p.stat().st_size for p in out.iterdir()) / 1e6:.1f} MB')
 
@@ -57,22 +65,27 @@ def translate_lines(
     translator:Translator,
     lines:list[str],           # without line ends
     first:int=1,               # number of the first, for messages
-    long:str='split',          # lines of more than max_len pieces: 'split' or 'refuse'
-    **kwargs,                  # `beam`, `alpha`
-) -> list[str]:                # one for each line
+    long:str='split',          # texts beyond max_len: 'split', 'refuse'; or 'sentences'
+    scores:bool=False,         # write each score before its translation, and a tab
+    **kwargs,                  # of `n_best`: `n`, `beam`, `alpha`, `temperature`, `seed`
+) -> list[str]:                # n for each line, the best first
     """Translate any lines. Raises ValueError naming a line that is too long,
     if told to refuse."""
-    check(dict(long=long), 'long', among=('split', 'refuse'))
+    check(dict(long=long), 'long', among=('split', 'sentences', 'refuse'))
     most = translator.config['model']['max_len']
     for n, line in enumerate(lines, first):
         parts = len(translator.split_long(line, most))
-        if parts == 1: continue
-        what = f'line {n} has more than max_len={most} pieces: '
+        if parts == 1 or long == 'sentences': continue
+        what = f'line {n} has more than max_len={most} tokens: '
         if long == 'refuse':
             raise ValueError(what + 'shorten it, or let it be split (--long split)')
         print(f'{what}translated in {parts} parts', file=sys.stderr)
-    return [re.sub(r'[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]', ' ', text)
-            for text in translator.translate(lines, **kwargs)]
+    found = [pair for best in translator.n_best(
+        lines, by_sentence=long == 'sentences', **kwargs) for pair in best]
+    texts = [re.sub(r'[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]', ' ', text)
+             for text in translator.restore([text for text, _ in found])]
+    return ([f'{score:.4f}\t{text}' for text, (_, score) in zip(texts, found)]
+            if scores else texts)
 
 # %% ../nbs/61c_production.ipynb #blocks
 def blocks(
@@ -92,14 +105,15 @@ def blocks(
     if rest: yield [rest]
 
 # %% ../nbs/61c_production.ipynb #transformer-translate
-def open_translator(run_dir:str, engine:str) -> Translator:
+def open_translator(run_dir:str, engine:str, weights:str) -> Translator:
     "A run, or several separated by commas, which are an ensemble."
     engines = dict(pytorch=Translator, ctranslate2=CTranslate2)
     check(dict(engine=engine), 'engine', among=engines)
     runs = run_dir.split(',')
     if engine == 'ctranslate2' and len(runs) > 1:
         raise ValueError('an ensemble needs --engine pytorch')
-    return engines[engine].from_pretrained(runs if len(runs) > 1 else run_dir)
+    return engines[engine].from_pretrained(
+        runs if len(runs) > 1 else run_dir, weights=weights)
 
 @command
 def transformer_translate(
@@ -108,18 +122,27 @@ def transformer_translate(
     beam:int=4,              # live hypotheses; 1 is greedy search
     alpha:float=0.6,         # length penalty
     engine:str='pytorch',    # or ctranslate2: after export; divides by len^alpha
-    long:str='split',        # lines longer than the model's max_len: split, or refuse
+    long:str='split',        # lines beyond max_len: split, refuse; or all at: sentences
+    n_best:int=1,            # translations of each line, the best first
+    scores:bool=False,       # write each score before its translation, and a tab
+    sample:float=None,       # draw at random, at this temperature, instead of searching
+    seed:int=0,              # of what is drawn
+    weights:str='average',   # of the last checkpoints; or best, last
 ):
-    "Translate lines: one line out for each line in, in order."
-    check_search(beam, alpha)
+    """Translate lines: one line out (or --n_best) for each line in, in order. A score
+    is the log-probability over the length penalty; of what is drawn, without it."""
+    check(dict(sample=sample), 'sample', above=0)
+    check(dict(n_best=n_best), 'n_best', least=1)
+    check_search(beam, alpha, n_best if sample is None else 1)
     if not input and sys.stdin is None: raise ValueError(
         'standard input is closed: give --input FILE')
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
-        translator, number = open_translator(run_dir, engine), 1
+        translator, number = open_translator(run_dir, engine, weights), 1
         for block in blocks(raw, input or 'standard input'):
             lines = [line.decode(errors='replace').removesuffix('\r') for line in block]
-            for line in translate_lines(translator, lines, number, long,
-                                        beam=beam, alpha=alpha):
+            for line in translate_lines(
+                    translator, lines, number, long, scores, n=n_best, beam=beam,
+                    alpha=alpha, temperature=sample, seed=seed + number - 1):
                 sys.stdout.buffer.write((line + '\n').encode())
                 sys.stdout.buffer.flush()
             number += len(block)
@@ -146,13 +169,14 @@ def transformer_evaluate(
     out:str=None,            # write the translations here
     baseline:str=None,       # another system's translations: is ours better?
     engine:str='pytorch',    # or ctranslate2, after transformer_export
+    weights:str='average',   # of the last checkpoints; or best, last
 ):
     "Translate a test set and print its scores, one `name: value` a line."
     check_search(beam, alpha)
     if (src is None) != (ref is None):
         raise ValueError('give both --src and --ref, or neither')
     if out: free_to_write(out, (src, ref, baseline))
-    translator = open_translator(run_dir, engine)
+    translator = open_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
     else: sources, references = test_split(run_dir.split(',')[0])
     other = baseline and list(read_lines(baseline))
@@ -168,3 +192,20 @@ def transformer_evaluate(
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     show_scores(scores)
+
+# %% ../nbs/61c_production.ipynb #transformer-score
+@command
+def transformer_score(
+    run_dir:str,             # run directory; several, separated by commas: an ensemble
+    src:str=None,            # file of sources
+    ref:str=None,            # file of their translations, which are scored
+    weights:str='average',   # of the last checkpoints; or best, last
+):
+    """Print the log-probability of each translation in nats, and its number of tokens;
+    to standard error, the perplexity of all."""
+    if not (src and ref): raise ValueError('give --src FILE and --ref FILE')
+    sources, references = map(list, zip(*read_parallel(src, ref)))
+    scores = open_translator(run_dir, 'pytorch', weights).score(sources, references)
+    for log_prob, n in scores: print(f'{log_prob:.4f}\t{n}')
+    total, tokens = map(sum, zip(*scores))
+    print(f'perplexity: {math.exp(min(-total / tokens, 700)):.4f}', file=sys.stderr)

@@ -43,8 +43,8 @@ class Transformer(nn.Module):
         self.decoder = Stack(lambda: DecoderLayer(
             attention(), attention(), feed_forward(), add_norm), c.N, final_norm())
         self.src_position, self.tgt_position = position(), position()
-        self.src_embed = Embedding(c.vocab_size, c.d_model)
-        self.tgt_embed = (self.src_embed if c.tied
+        self.src_embed = Embedding(c.src_vocab_size or c.vocab_size, c.d_model)
+        self.tgt_embed = (self.src_embed if c.tied and c.src_vocab_size is None
                           else Embedding(c.vocab_size, c.d_model))
         self.generator = Generator(c.d_model, c.vocab_size,
                                    self.tgt_embed if c.tied else None)

@@ -18,7 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.attention import padding_mask
 from annotated_transformer.generation import beam_search
 from annotated_transformer.transformer import Prefixes
-from annotated_transformer.translation import Translator, test_split
+from annotated_transformer.evaluation import test_split
+from annotated_transformer.translation import Translator
 
 class Ours:
     "`beam_search` in batches of sentences of like length."
@@ -91,41 +92,22 @@ class Int8(CTranslate2):
     "The same with weights in 8 bits."
     def __init__(self, run, translator, a): super().__init__(run, translator, a, 'int8')
 
-def marian_weights(ours):
-    "Our weights under Marian's names; its attention has biases, ours are zero."
-    w = {'model.shared.weight': ours.src_embed.weight}
-    def linear(name, layer): w[f'{name}.weight'], w[f'{name}.bias'] = layer.weight, torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias
-    for side, stack, position in (('encoder', ours.encoder, ours.src_position), ('decoder', ours.decoder, ours.tgt_position)):
-        w[f'model.{side}.embed_tokens.weight'], w[f'model.{side}.embed_positions.weight'] = ours.src_embed.weight, position.table[:ours.config.max_len]
-        for i, layer in enumerate(stack.layers):
-            at = f'model.{side}.layers.{i}.'
-            attns = [('self_attn', layer.self_attn)] + ([('encoder_attn', layer.memory_attn)] if side == 'decoder' else [])
-            for name, attn in attns:
-                for theirs, part in dict(q_proj=attn.W_Q, k_proj=attn.W_K, v_proj=attn.W_V, out_proj=attn.W_O).items(): linear(f'{at}{name}.{theirs}', part)
-            for (name, _), add_norm in zip(attns, layer.add_norm): linear(f'{at}{name}_layer_norm', add_norm.norm)
-            linear(at + 'fc1', layer.feed_forward.W_1); linear(at + 'fc2', layer.feed_forward.W_2); linear(at + 'final_layer_norm', layer.add_norm[-1].norm)
-    return w | {'lm_head.weight': ours.generator.weight, 'final_logits_bias': torch.zeros(1, ours.config.vocab_size)}
-
 class Marian:
     "Hugging Face's MarianMTModel and its `generate`."
     def __init__(self, run, translator, a):
-        from transformers import MarianConfig, MarianMTModel
-        ours, t = translator.models[0], translator.tokenizer
-        c, self.pad_id = ours.config, t.pad_id
-        if c.norm != 'post' or not c.tied: raise ImportError('Marian is post-norm and tied')
-        self.model = MarianMTModel(MarianConfig(
-            vocab_size=c.vocab_size, d_model=c.d_model, encoder_layers=c.N, decoder_layers=c.N, encoder_ffn_dim=c.d_ff, decoder_ffn_dim=c.d_ff,
-            encoder_attention_heads=c.h, decoder_attention_heads=c.h, max_position_embeddings=c.max_len, activation_function='relu', scale_embedding=True,
-            pad_token_id=t.pad_id, bos_token_id=t.bos_id, eos_token_id=t.eos_id, decoder_start_token_id=t.bos_id, forced_eos_token_id=None)).eval()
-        self.model.load_state_dict(marian_weights(ours))
-        self.never = [t.pad_id, t.bos_id]
+        from transformers import MarianMTModel
+        from annotated_transformer.hugging_face import to_transformers
+        self.pad_id = translator.tokenizer.pad_id
+        with TemporaryDirectory() as folder:
+            try: to_transformers(run, folder)
+            except ValueError as e: raise ImportError(e) from e
+            self.model = MarianMTModel.from_pretrained(folder)
 
     def __call__(self, ids, beam, alpha, limit):
         out = []
         for i in range(0, len(ids), self.batch):
             src = pad_sequence(ids[i:i + self.batch], True, self.pad_id)
-            written = self.model.generate(src, attention_mask=(src != self.pad_id).long(), num_beams=beam, length_penalty=alpha, max_new_tokens=src.size(1) + 50,
-                                          suppress_tokens=self.never, do_sample=False)
+            written = self.model.generate(src, attention_mask=(src != self.pad_id).long(), num_beams=beam, length_penalty=alpha, max_length=src.size(1) + 51)
             eos = self.model.config.eos_token_id
             out += [row[:row.index(eos)] if eos in row else row for row in written[:, 1:].tolist()]
         return out

@@ -11,7 +11,8 @@ import torch
 from annotated_transformer.recipes import get_recipe
 from annotated_transformer.scores import significance
 from annotated_transformer.training import train
-from annotated_transformer.translation import Translator, evaluate, test_split
+from annotated_transformer.evaluation import evaluate, test_split
+from annotated_transformer.translation import Translator
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument('--recipe', default='demo', help='a named recipe (default: demo)')

@@ -1,9 +1,12 @@
 """How fast is one update? Ours against torch.nn.Transformer, x-transformers and Hugging Face's Marian model.
 
-All have the sizes of the paper's base or big model, the same batches, label smoothing and Adam, and dropout only where the
-paper has it. Rounds are interleaved, so that a busy moment hits everybody; `time_over_ours` compares steps of one round.
+All have the sizes of one recipe, the paper's base or big model or a smaller one, the same batches, label smoothing and Adam,
+and dropout only where the paper has it. Rounds are interleaved, so that a busy moment hits everybody; `time_over_ours` compares
+steps of one round. On a CPU ours multiplies with the library that `transformer_train` would choose, `--products auto`; peers do
+as PyTorch does. `of_matmul_peak` is the share of what the better of the two libraries reaches with nothing but one large product.
 
     python benchmarks/training.py                                            # base, up to 2,048 + 2,048 tokens, on the CPU
+    python benchmarks/training.py --products both --threads 1 --cpu-time     # ours also as PyTorch multiplies; other work may go on
     python benchmarks/training.py --device cuda --dtype bf16 --tokens 25000 --recipe big --compile --out big.json
 """
 import argparse, json, platform, sys, time
@@ -20,6 +23,7 @@ from annotated_transformer.core import n_parameters
 from annotated_transformer.hardware import mfu, peaks, train_flops
 from annotated_transformer.optimizer import adam
 from annotated_transformer.positional_encoding import PositionalEncoding
+from annotated_transformer.processors import by_onednn, faster_products, has_onednn, use_onednn
 from annotated_transformer.recipes import recipes
 from annotated_transformer.update import update
 from annotated_transformer.transformer import Transformer
@@ -71,7 +75,8 @@ class Marian(nn.Module):
     def forward(self, src, tgt):
         return self.body(input_ids=src, attention_mask=(src != 0).long(), decoder_input_ids=tgt, use_cache=False).logits
 
-builders = {'ours': Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
+usual = "ours, with PyTorch's products"
+builders = {'ours': Transformer, usual: Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
 
 def draw_batches(tokens, V, n, pairs=40_000):
     "Random ids in batches cut by `batching.plan`; lengths are log-normal, 28 pieces on average."
@@ -90,9 +95,10 @@ def seconds(a, f, *args):
     return clock() - start
 
 def matmul_rate(a):
-    "FLOP/s of the best of several square matrix products in the dtype of training."
+    "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
-    return max(2 * x.size(0) ** 3 / seconds(a, torch.matmul, x, y) for x, y in pairs * 3)
+    libraries = [torch.matmul] + [by_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and has_onednn())
+    return max(2 * x.size(0) ** 3 / seconds(a, f, x, y) for x, y in pairs * 3 for f in libraries)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
@@ -103,7 +109,8 @@ def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
 def trainee(name, c, a, accelerator):
     "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
-    model, one_update = builders[name](c).train(), update if name == 'ours' or a.same_step else plain_update
+    model, one_update = builders[name](c).train(), update if name in ('ours', usual) or a.same_step else plain_update
+    if name == 'ours' and a.products in ('onednn', 'both'): use_onednn(model)
     optimizer = adam(model) if one_update is update else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
     params = n_parameters(model)
@@ -111,7 +118,7 @@ def trainee(name, c, a, accelerator):
     if a.compile: model = torch.compile(model, dynamic=True)
     return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, c.eps_ls)
 
-kinds = {'matrix products': 'mm', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
+kinds = {'matrix products': 'mm linear_pointwise', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
          'Adam': 'adam addcdiv addcmul lerp sqrt', 'random numbers of dropout': 'bernoulli dropout', 'filling with zeros': 'fill_'}
 
 def profile(step, a):
@@ -125,8 +132,11 @@ def profile(step, a):
 
 dtypes = dict(fp32=torch.float32, bf16=torch.bfloat16)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument('--recipe', choices=['base', 'big'], default='base', help='sizes of the models')
+p.add_argument('--recipe', choices=['base', 'big', 'multi30k_tiny', 'demo'], default='base', help='sizes of the models')
 p.add_argument('--tokens', type=int, default=2048, help='most padded tokens of a batch on each side; the paper: 25000')
+p.add_argument('--products', choices=['auto', 'onednn', 'pytorch', 'both'], default='auto',
+               help='who multiplies for us on a CPU; auto: the faster one, if oneDNN wins by a tenth; both: oneDNN, and beside it ours with PyTorch\'s')
+p.add_argument('--only-ours', action='store_true', help='no peers')
 p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
 p.add_argument('--dtype', choices=dtypes, default='fp32', help='bf16: autocast, weights stay in float32')
 p.add_argument('--compile', action='store_true', help='torch.compile every model, with dynamic shapes')
@@ -143,7 +153,10 @@ def main(a):
     c, cuda, peak, entries = recipes[a.recipe].model, a.device == 'cuda', 0., {}
     accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
     batches = draw_batches(a.tokens, c.vocab_size, a.rounds)
-    for name in builders:
+    measured = 'pytorch' if cuda else faster_products(c.d_model)
+    if a.products == 'auto': a.products = measured
+    for name in list(builders)[:2] if a.only_ours else builders:
+        if name == usual and a.products != 'both': continue
         try: entries[name] = trainee(name, c, a, accelerator)
         except ImportError as e: print(f"{name} is left out ({e}): pip install -e '.[bench]'")
     times, memory = {name: [] for name in entries}, dict.fromkeys(entries, 0)
@@ -164,14 +177,16 @@ def main(a):
                     of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])),
                     hours_of_the_run=median(t) * recipes[a.recipe].steps / 3600, **gpu)
     models = {name: row(name, t[2:]) for name, t in times.items()}
+    products = {} if cuda else dict(products='onednn' if a.products == 'both' else a.products, faster_products=measured)
     device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'
     results = dict(command=' '.join(sys.argv), device=device, threads=a.threads, clock='processor time' if a.cpu_time else 'wall',
                    versions={m: version(m) for m in ('torch', 'x_transformers', 'transformers') if m in sys.modules},
-                   matmul_TFLOP_per_s=peak / 1e12, models=models)
+                   **products, matmul_TFLOP_per_s=peak / 1e12, models=models)
     if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a)
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
-    rivals = [m['time_over_ours'] for name, m in models.items() if name != 'ours']
+    rivals = [m['time_over_ours'] for name, m in models.items() if name not in ('ours', usual)]
+    if usual in models: print(f"oneDNN's products make ours {models[usual]['time_over_ours']:.2f} times as fast")
     if rivals: print(f'ours does {min(rivals):.2f} times the work of the fastest peer')
 
 if __name__ == '__main__': main(p.parse_args())

@@ -1,5 +1,5 @@
 "What the tests of the commands share: a command in a process of its own, small files, and one small trained model."
-import os, shlex, shutil, subprocess, sys
+import io, os, shlex, shutil, subprocess, sys
 from importlib import import_module
 from pathlib import Path
 import pytest
@@ -50,14 +50,16 @@ def refused(result, *messages):
     line = result.stderr.replace('\r', '\n').strip().split('\n')[-1]
     assert line.startswith('error: ') and all(m in line for m in messages), result.stderr
 
-def in_here(capfd, name, *args):
+def in_here(capfd, name, *args, stdin=''):
     "The same without a new process: loading PyTorch takes longer than these tests."
     function = getattr(import_module(f'annotated_transformer.{homes[name]}'), f'transformer_{name}')
     capfd.readouterr()
-    status = 0
+    status, old = 0, sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin if isinstance(stdin, bytes) else stdin.encode()))
     try:
         values, debug = arguments(function, list(map(str, args)))
         with plain_errors(debug): function(**values)
     except SystemExit as e: status = e.code
+    finally: sys.stdin = old
     out, err = capfd.readouterr()
     return type('Result', (), dict(returncode=status, stdout=out, stderr=err))

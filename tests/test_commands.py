@@ -3,12 +3,17 @@ import os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest
 from annotated_transformer.corpora import namer
-from conftest import SMALL, changed, names, run, write
+from annotated_transformer.commands import homes
+from conftest import SMALL, changed, in_here, names, run, write
 
-@pytest.mark.parametrize('name', ['train', 'translate', 'evaluate', 'export', 'average', 'demo'])
-def test_help(name):
-    result = run(name, '--help')
-    assert result.returncode == 0 and '--' in result.stdout
+def test_help():
+    result = run('train', '--help')
+    assert result.returncode == 0 and '--data' in result.stdout
+
+@pytest.mark.parametrize('name', homes)
+def test_every_help(capfd, name):
+    result = in_here(capfd, name, '--help')
+    assert result.returncode == 0 and '--debug' in result.stdout
 
 BAD = {
     'line counts':   (dict(train_en='a\nb\n', train_de='a\n'), '', ['train.en has 2 lines', 'train.de has 1']),
@@ -21,14 +26,14 @@ BAD = {
 }
 
 @pytest.mark.parametrize('case', BAD)
-def test_bad_training_input(case, tmp_path):
+def test_bad_training_input(capfd, case, tmp_path):
     files, changes, messages = BAD[case]
-    result = run('train', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
+    result = in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 
-def test_unknown_recipe():
-    result = run('train', '--recipe', 'huge')
+def test_unknown_recipe(capfd):
+    result = in_here(capfd, 'train', '--recipe', 'huge')
     assert result.returncode == 1 and "no recipe 'huge'" in result.stderr and 'multi30k_tiny' in result.stderr
 
 def test_both_spellings():
@@ -86,20 +91,20 @@ STRANGE = {
 }
 
 @pytest.mark.parametrize('case', STRANGE)
-def test_any_line(case, trained):
+def test_any_line(capfd, case, trained):
     "One line out for one line in, in order, whatever is in the lines."
     data, right = STRANGE[case]
-    result = run('translate', trained, '--beam', '1', stdin=data)
-    out = result.stdout.decode().split('\n')
+    result = in_here(capfd, 'translate', trained, '--beam', '1', stdin=data)
+    out = result.stdout.split('\n')
     assert out.pop() == '' and len(out) == len(data.removesuffix(b'\n').split(b'\n') if data else [])
     assert not any(len(line.splitlines()) > 1 for line in out) and right(out), (out, result.stderr)
 
-def test_long_lines(trained):
+def test_long_lines(capfd, trained):
     "A line of more pieces than the model can take is translated in parts, or refused; its number is named."
     lines = ['seven', ' '.join(map(namer('en'), range(60))), 'nine', 'x' * 3000]
-    split = run('translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
+    split = in_here(capfd, 'translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
     assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 pieces: translated in' in split.stderr and 'line 4' in split.stderr
-    refused = run('translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
+    refused = in_here(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
     assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
 
 def test_long_stream(trained):
@@ -134,42 +139,42 @@ def test_reader_that_stops(trained):
     result = subprocess.run(command, shell=True, capture_output=True, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
     assert result.stdout.count('\n') == 1 and result.stderr == ''
 
-def test_other_engine(trained):
+def test_other_engine(capfd, trained):
     "CTranslate2, greedy: the same translations; without an export, or after another training, it says what to do."
     lines = '\n'.join(map(namer('en'), range(200))) + '\n\n'
-    missing = run('translate', trained, '--engine', 'ctranslate2', stdin=lines)
+    missing = in_here(capfd, 'translate', trained, '--engine', 'ctranslate2', stdin=lines)
     assert missing.returncode == 1 and 'transformer_export' in missing.stderr and 'Traceback' not in missing.stderr
-    assert 'ctranslate2: ' in run('export', trained).stdout
-    ours, theirs = (run('translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
+    assert 'ctranslate2: ' in in_here(capfd, 'export', trained).stdout
+    ours, theirs = (in_here(capfd, 'translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
     assert len(ours) == len(theirs) == 202 and sum(a == b for a, b in zip(ours, theirs)) >= 200
-    assert "use one of pytorch, ctranslate2" in run('translate', trained, '--engine', 'onnx', stdin=lines).stderr
-    assert "to='tflite' is unknown: use one of" in run('export', trained, '--to', 'tflite').stderr
+    assert "use one of pytorch, ctranslate2" in in_here(capfd, 'translate', trained, '--engine', 'onnx', stdin=lines).stderr
+    assert "to='tflite' is unknown: use one of" in in_here(capfd, 'export', trained, '--to', 'tflite').stderr
 
-def test_compare_two_systems(trained, tmp_path):
-    run('evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
-    shown = run('evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
+def test_compare_two_systems(capfd, trained, tmp_path):
+    in_here(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
+    shown = in_here(capfd, 'evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
     assert f'sacreBLEU beyond {tmp_path}/greedy: ' in shown and 'p = ' in shown and '95 % interval: ' in shown and 'sentences/s: ' in shown
     (tmp_path / 'short').write_text('a\n')
-    assert 'short has 1 lines' in run('evaluate', trained, '--baseline', tmp_path / 'short').stderr
+    assert 'short has 1 lines' in in_here(capfd, 'evaluate', trained, '--baseline', tmp_path / 'short').stderr
 
-def test_ensemble(trained):
+def test_ensemble(capfd, trained):
     "A model with itself gives what it gives alone; models with different pieces are refused."
     lines = '\n'.join(map(namer('en'), range(50))) + '\n'
-    assert run('translate', f'{trained},{trained}', stdin=lines).stdout == run('translate', trained, stdin=lines).stdout
+    assert in_here(capfd, 'translate', f'{trained},{trained}', stdin=lines).stdout == in_here(capfd, 'translate', trained, stdin=lines).stdout
 
-def test_evaluate_and_average(trained, tmp_path):
-    shown = run('evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
+def test_evaluate_and_average(capfd, trained, tmp_path):
+    shown = in_here(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
     assert f"{(tmp_path / 'hyp').read_text().count(chr(10))} sentences" in shown
     assert 'chrF: ' in shown and 'signature: nrefs:1' in shown and 'exact match: ' in shown.splitlines()[-1]
-    assert 'step-00000200' in run('average', trained, '--n', '1').stdout
+    assert 'step-00000200' in in_here(capfd, 'average', trained, '--n', '1').stdout
 
-def test_unequal_test_files(trained, tmp_path):
+def test_unequal_test_files(capfd, trained, tmp_path):
     files = write(tmp_path / 'test', a='one\ntwo\n', b='eins\n')
-    result = run('evaluate', trained, '--src', files / 'a', '--ref', files / 'b')
+    result = in_here(capfd, 'evaluate', trained, '--src', files / 'a', '--ref', files / 'b')
     assert result.returncode == 1 and '2 lines' in result.stderr and 'has 1' in result.stderr
 
-def test_missing_tokenizer(trained):
+def test_missing_tokenizer(capfd, trained):
     (trained / 'tokenizer.model').rename(trained / 'moved')
-    result = run('translate', trained, stdin='one\n')
+    result = in_here(capfd, 'translate', trained, stdin='one\n')
     (trained / 'moved').rename(trained / 'tokenizer.model')
     assert result.returncode == 1 and 'tokenizer.model' in result.stderr and 'Traceback' not in result.stderr

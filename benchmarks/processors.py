@@ -1,0 +1,182 @@
+"""What does a processor do with a product? Four measurements for the chapter on processors, each a part of one record.
+
+    width     the same product by instructions of 4, 8 and 16 lanes (oneDNN limited to them), by MKL, in bfloat16, and by plain Python
+    sizes     square products and those of layers, against the operations per byte; speed of copying
+    updates   whole updates of three sizes: products by either library, PyTorch's loss in place of ours, bfloat16; memory of the losses
+    threads   one program with all cores and two such programs at once, with threads that sleep while they wait and threads that spin
+
+All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else
+is needed: cores share memory, and often multipliers. A part is written into the file beside the parts that it holds already.
+
+    python benchmarks/processors.py --out nbs/results/processors_cpu.json                        # all, some six minutes
+    python benchmarks/processors.py --parts updates --out nbs/results/processors_cpu.json
+"""
+import argparse, json, os, platform, resource, subprocess, sys, time
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+import torch
+from torch.nn import functional as F
+from annotated_transformer.processors import OneDNNProduct, by_onednn, faster_products, has_onednn, use_onednn
+from annotated_transformer.optimizer import adam
+from annotated_transformer.recipes import recipes
+from annotated_transformer.regularization import label_smoothed_loss
+from annotated_transformer.transformer import Transformer
+
+def best(functions, operations, seconds=.5):
+    "GFLOP/s of each function in its best trial, by turns, in about `seconds` for each."
+    times = {name: [] for name in functions}
+    for f in functions.values(): f()
+    while sum(map(sum, times.values())) < seconds * len(functions) or min(map(len, times.values())) < 5:
+        for name, f in functions.items():
+            n, start = max(1, int(2e8 // operations)), time.process_time()
+            for _ in range(n): f()
+            times[name].append((time.process_time() - start) / n)
+    return {name: operations / min(t) / 1e9 for name, t in times.items()}
+
+def child(*args, **env):
+    "Start this program again with other settings; what it prints is JSON."
+    return subprocess.Popen([sys.executable, __file__, *map(str, args)], env=os.environ | env, stdout=subprocess.PIPE, text=True)
+
+def answer(process):
+    out = process.communicate()[0]
+    if process.returncode: sys.exit(f'{process.args} ended with status {process.returncode}')
+    return json.loads(out)
+
+# ---------------------------------------------------------------- width
+def square(n=1024):
+    x, y = torch.randn(2, n, n)
+    x16, y16 = x.bfloat16(), y.bfloat16()
+    return {'MKL': lambda: x @ y, 'oneDNN': lambda: by_onednn(x, y), 'bfloat16': lambda: x16 @ y16}
+
+def one_width(only): return best({k: f for k, f in square().items() if k in only.split(',')}, 2 * 1024**3)
+
+def plain_python(n=100):
+    A, B = torch.randn(2, n, n).tolist()
+    columns = list(zip(*B))
+    return best({'Python': lambda: [[sum(map(float.__mul__, row, column)) for column in columns] for row in A]}, 2 * n**3)
+
+def width(rounds):
+    lanes = {4: 'SSE41', 8: 'AVX2', 16: 'AVX512_CORE'}
+    rates = {n: answer(child('--child', 'width', 'oneDNN', ONEDNN_MAX_CPU_ISA=isa))['oneDNN'] for n, isa in lanes.items()}
+    return dict(GFLOP_per_s=plain_python() | answer(child('--child', 'width', 'MKL,oneDNN,bfloat16')), lanes=rates)
+
+# ---------------------------------------------------------------- sizes
+def sizes(rounds):
+    squares, layers = {}, {}
+    for n in (8, 16, 32, 64, 128, 256, 512, 1024, 2048):
+        x, y = torch.randn(2, n, n)
+        squares[n] = best({'MKL': lambda: x @ y, 'oneDNN': lambda: by_onednn(x, y)}, 2 * n**3, .3)         # noqa: B023
+    for d_in, d_out in ((128, 128), (128, 256), (128, 10000), (512, 512), (512, 2048), (2048, 512), (512, 37000)):
+        x, w, grad = (torch.randn(n, m, requires_grad=g) for n, m, g in ((1024, d_in, True), (d_out, d_in, True), (1024, d_out, False)))
+        def both(product): torch.autograd.grad(product(x, w, None), (x, w), grad)                           # noqa: B023
+        layers[f'{d_in} → {d_out}'] = best({'MKL': lambda: both(F.linear), 'oneDNN': lambda: both(OneDNNProduct.apply)},   # noqa: B023
+                                            6 * 1024 * d_in * d_out)
+    x, y = torch.randn(2, 2**26)
+    copied = best({'copy': lambda: y.copy_(x)}, 2 * 4 * len(x))['copy']
+    return dict(squares=squares, layers=layers, copy_GB_per_s=copied)
+
+# ---------------------------------------------------------------- updates
+def plain_loss(logits, target, eps_ls=.1, pad_id=0):
+    "What `label_smoothed_loss` computes, by PyTorch."
+    total = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=eps_ls, reduction='sum')
+    return total, (target != pad_id).sum()
+
+variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), "oneDNN's products, PyTorch's loss": dict(fast=True, loss=plain_loss),
+            'bfloat16': dict(half=True)}
+
+def one_update(model, optimizer, src, tgt, c, fast=False, half=False, loss=label_smoothed_loss):
+    for m in model.modules(): vars(m).pop('forward', None)
+    if fast: use_onednn(model)
+    with torch.autocast('cpu', torch.bfloat16, enabled=half): logits = model(src, tgt[:, :-1])
+    total, n = loss(logits, tgt[:, 1:], c.eps_ls)
+    (total / n).backward(); optimizer.step(); optimizer.zero_grad()
+    return (total / n).item()
+
+def of_recipe(name, tokens, rounds):
+    torch.manual_seed(0)
+    c, took, losses = recipes[name].model, {k: [] for k in variants}, {}
+    model = Transformer(c).train()
+    optimizer = adam(model)
+    for group in optimizer.param_groups: group['lr'] = 1e-5
+    src, tgt = torch.randint(4, c.vocab_size, (2, tokens // 32, 32))
+    for i in range(-1, rounds):
+        for variant, options in variants.items():
+            start = time.process_time()
+            losses[variant] = one_update(model, optimizer, src, tgt, c, **options)
+            if i >= 0: took[variant].append(time.process_time() - start)
+    base = took["PyTorch's products"]
+    return dict(tokens=tokens, rounds=rounds, seconds={k: median(t) for k, t in took.items()}, last_loss=losses,
+                speed={k: median(b / s for b, s in zip(base, t)) for k, t in took.items()})
+
+def loss_memory(which, n, V):
+    "Peak of one loss and its gradient, in units of the logits."
+    logits, target = torch.randn(1, n, V), torch.randint(1, V, (1, n))
+    logits.requires_grad_()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch.autograd.grad((label_smoothed_loss if which == 'ours' else plain_loss)(logits, target)[0], logits)
+    unit = 1 if sys.platform == 'darwin' else 1024
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit / (4 * n * V)
+
+def updates(rounds):
+    runs = {name: of_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
+    memory = {which: answer(child('--child', 'loss', which, 1024, 37000)) for which in ('ours', 'PyTorch')}
+    return dict(recipes=runs, loss_memory=memory, faster_products={str(w): faster_products(w) for w in (128, 512)})
+
+# ---------------------------------------------------------------- threads
+def count_updates(seconds, begin):
+    "Updates of a small model in a given time, which begins for all at the same moment."
+    c = recipes['multi30k_tiny'].model
+    torch.manual_seed(0)
+    model = Transformer(c).train()
+    optimizer = adam(model)
+    src, tgt = torch.randint(4, c.vocab_size, (2, 32, 32))
+    step = lambda: one_update(model, optimizer, src, tgt, c)
+    step()
+    while time.time() < begin: time.sleep(.001)
+    done, cpu = 0, time.process_time()
+    while time.time() < begin + seconds: step(); done += 1
+    return dict(updates=done, cpu=time.process_time() - cpu, seconds=time.time() - begin)
+
+def threads(rounds):
+    seconds = 2 * rounds
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    results = dict(cores=cores)
+    for policy in ('spinning', 'sleeping'):
+        env = dict(OMP_NUM_THREADS=str(cores), OMP_WAIT_POLICY='active' if policy == 'spinning' else 'passive')
+        rates = {}
+        for n in (1, 2):
+            begin = time.time() + 20
+            ran = [answer(p) for p in [child('--child', 'threads', seconds, begin, **env) for _ in range(n)]]
+            rates[n] = dict(updates_per_s=sum(r['updates'] / r['seconds'] for r in ran), cores_busy=sum(r['cpu'] / r['seconds'] for r in ran))
+        results[policy] = dict(alone=rates[1], two=rates[2], together=rates[2]['updates_per_s'] / rates[1]['updates_per_s'])
+    return results
+
+children = dict(width=one_width, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
+                threads=lambda seconds, begin: count_updates(float(seconds), float(begin)))
+parts = dict(width=width, sizes=sizes, updates=updates, threads=threads)
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))
+p.add_argument('--rounds', type=int, default=5, help='of updates')
+p.add_argument('--out', help='the record, a JSON file')
+p.add_argument('--child', nargs='+', help=argparse.SUPPRESS)
+
+def main(a):
+    if a.child:
+        if a.child[0] != 'threads': torch.set_num_threads(1)
+        print(json.dumps(children[a.child[0]](*a.child[1:])))
+        return
+    if not has_onednn(): sys.exit('error: this PyTorch has no oneDNN')
+    torch.set_num_threads(1); torch.manual_seed(0)
+    out = Path(a.out) if a.out else None
+    record = json.loads(out.read_text()) if out and out.exists() else {}
+    git = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True, cwd=Path(__file__).parent)
+    for part in a.parts:
+        load = os.getloadavg()[0]
+        record[part] = dict(command=' '.join(['python', *sys.argv]), commit=git.stdout.strip(), machine=f'{platform.machine()}, {os.cpu_count()} cores',
+                            load_before=load, seed=0, versions=dict(torch=version('torch'), python=platform.python_version()), **parts[part](a.rounds))
+        print(json.dumps({part: record[part]}, indent=1), flush=True)
+        if out: out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+
+if __name__ == '__main__': main(p.parse_args())

@@ -1,0 +1,73 @@
+"""Does a translator of captions learn everyday sentences sooner than a new one, and the reverse?
+
+Two models of the recipe `multi30k_tiny`, one trained on captions (Multi30k), one on everyday sentences (Tatoeba), each go on
+with the other's text. Beside each a new model learns the same text from nothing. Validation every ten updates, from before the first.
+Vocabularies differ, so losses are in nats per character. Interrupted, it goes on where it was.
+
+    python experiments/fine_tuning.py --captions data/multi30k --sentences data/eng-deu.tsv.gz --out nbs/results/fine_tuning.json
+"""
+import argparse, json, os, platform, subprocess, sys
+from importlib.metadata import version
+from pathlib import Path
+from accelerate import Accelerator
+from datasets import load_from_disk
+from annotated_transformer.log import read_metrics
+from annotated_transformer.models import load_model, read_config
+from annotated_transformer.preparation import batches_of
+from annotated_transformer.recipes import changed, get_recipe, recipe_of
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.training import train
+from annotated_transformer.update import validate
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--captions', required=True, help='folder of Multi30k')
+p.add_argument('--sentences', required=True, help='file of tab-separated pairs, English and German')
+p.add_argument('--model', help='a finished run on the captions; trained here when not given')
+p.add_argument('--runs', default='runs/fine_tuning', help='folder for the runs')
+p.add_argument('--before', default='steps=1000', help='changes to the recipe of the models that fine-tuning begins with')
+p.add_argument('--tuned', default="steps=200 tokens=4096 peak_lr=1e-3 warmup_steps=20 schedule=constant save_every='10 steps' average=1 seed=1",
+               help='changes to the recipe of what is compared')
+p.add_argument('--out', help='write the results to this JSON file, too')
+
+def per_character(run, tokens):
+    "Characters of the validation targets (their prepared text), so that losses of different vocabularies can be compared."
+    t = Tokenizer.load(run / 'tokenizer.model')
+    return tokens / sum(len(text) + 1 for text in t.decode(load_from_disk(run / 'data/valid')['tgt']))
+
+def curve(run, begins_with=None):
+    "Validation loss in nats per character by update; that of update 0 is of the model that it begins with."
+    config = read_config(run)
+    valid = batches_of(run / 'data/valid', 4096, config['pad_id'], 0)
+    tokens = sum((tgt[:, 1:] != config['pad_id']).sum().item() for _, tgt in (valid[i] for i in range(len(valid))))
+    share = per_character(run, tokens)
+    points = [(m['step'], m['valid_loss'] * share) for m in read_metrics(run) if 'valid_loss' in m]
+    if begins_with:
+        model = load_model(begins_with)
+        points = [(0, validate(model, valid, Accelerator(cpu=True))[0] * share)] + points
+    return dict(updates=[s for s, _ in points], nats_per_character=[x for _, x in points], characters_per_token=1 / share)
+
+def main(a):
+    texts = dict(captions=('multi30k_en_de', a.captions), sentences=('text_en_de', a.sentences))
+    folder = Path(a.runs)
+    first = {name: folder / f'first_{name}' for name in texts}
+    if a.model: first['captions'] = Path(a.model)
+    for name, run in first.items():
+        if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', a.before), texts[name][0], run, texts[name][1], resume=True)
+    curves = {}
+    for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
+        tuned, fresh = folder / f'tuned_{name}', folder / f'fresh_{name}'
+        train(changed(recipe_of(first[other]), a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
+        train(changed(get_recipe('multi30k_tiny'), a.tuned), texts[name][0], fresh, texts[name][1], resume=True)
+        curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
+    results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, machine=f'{platform.machine()}, {os.cpu_count()} processors',
+                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece')}, seeds=[1], before=a.before, tuned=a.tuned,
+                   updates_before={name: recipe_of(run).steps for name, run in first.items()}, curves=curves)
+    text = json.dumps(results, indent=1)
+    if a.out: Path(a.out).write_text(text + '\n')
+    for name, c in curves.items():
+        before, *_, after = c['tuned']['nats_per_character']
+        print(f"{name}: {before:.3f} nats per character before, {after:.3f} after {c['tuned']['updates'][-1]} updates; "
+              f"from nothing {c['fresh']['nats_per_character'][-1]:.3f}")
+
+if __name__ == '__main__': main(p.parse_args())

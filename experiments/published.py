@@ -1,0 +1,72 @@
+"""The published score of Multi30k, English to German: are runs of the recipe `multi30k_tiny` as good, and what does each step of evaluation add?
+
+Reported is one setting, fixed beforehand: the mean of the last ten checkpoints, beam 5, α 0.6, on test_2016_flickr. What other
+settings would give is measured on the *validation* captions, which nobody reports, so that nothing is chosen by the test.
+With several runs their ensemble is scored, too.
+
+    python experiments/published.py runs/multi30k_seed0 --data data/multi30k --out nbs/results/multi30k_published.json
+"""
+import argparse, json, os, platform, subprocess, sys
+from importlib.metadata import version
+from pathlib import Path
+import safetensors.torch
+from statistics import mean, stdev
+from annotated_transformer.checkpoints import checkpoints
+from annotated_transformer.evaluation import evaluate
+from annotated_transformer.log import read_metrics
+from annotated_transformer.models import load_model
+from annotated_transformer.recipes import recipe_of, recipes
+from annotated_transformer.runs import open_run
+from annotated_transformer.text_files import read_parallel
+from annotated_transformer.translation import Translator
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('runs', nargs='+', help='finished runs')
+p.add_argument('--data', required=True, help='folder of Multi30k')
+p.add_argument('--hours', help='of each run, as they took, e.g. 7.5,6.9')
+p.add_argument('--commits', help='with which each run was trained')
+p.add_argument('--note', default='', help='what else is to be said of the runs, e.g. of the machine')
+p.add_argument('--out', help='write the results to this JSON file, too')
+PUBLISHED = {'source': 'Wu et al. 2021, Transformer-Tiny', 'updates': 8000, 'tokens': 8192, 'lower-cased tokenised BLEU': 41.02}
+
+def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{stem}.{lang}.gz' for lang in ('en', 'de')))))
+
+def of_last(run, n):
+    "The mean of the last n checkpoints, without writing it."
+    model, parts = load_model(run), [safetensors.torch.load_file(c / 'model.safetensors') for c in checkpoints(run)[-n:]]
+    model.load_state_dict({k: sum(part[k].double() for part in parts).div(len(parts)).float() for k in parts[0]}, strict=False)
+    config, tokenizer = open_run(run)
+    return Translator([model.eval()], tokenizer, config)
+
+def main(a):
+    test, valid, key = [*pairs(a.data, 'test_2016_flickr')], [*pairs(a.data, 'val')], 'lower-cased tokenised BLEU'
+    of = lambda translator, data, beam=5, alpha=.6: evaluate(translator, *data, beam, alpha)
+    rows, translations = [], []
+    for run in a.runs:
+        scores, written = of(Translator.from_pretrained(run), test)
+        rows.append(dict(seed=recipe_of(run).seed, updates=recipe_of(run).steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
+                         unchanged=recipe_of(run).model == recipes['multi30k_tiny'].model, metrics=read_metrics(run)))
+        translations.append(written)
+        print(f'{run}: {scores[key]:.2f} on test_2016_flickr', flush=True)
+    first, steps = a.runs[0], {}
+    for name, translator, settings in (
+            ('as reported: mean of 10, beam 5, α 0.6', of_last(first, 10), {}), ('mean of 5', of_last(first, 5), {}), ('last checkpoint alone', of_last(first, 1), {}),
+            ('best checkpoint alone', Translator.from_pretrained(first, weights='best'), {}), ('greedy', of_last(first, 10), dict(beam=1)),
+            ('beam 10', of_last(first, 10), dict(beam=10)), ('α 0', of_last(first, 10), dict(alpha=0.)), ('α 1', of_last(first, 10), dict(alpha=1.)),
+            ('α 1.5', of_last(first, 10), dict(alpha=1.5))):
+        steps[name] = of(translator, valid, **settings)[0][key]
+        print(f'validation, {name}: {steps[name]:.2f}', flush=True)
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
+    results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, trained_with=a.commits and a.commits.split(','),
+                   train='transformer_train --recipe multi30k_tiny --corpus multi30k_en_de --data_dir data/multi30k --out runs/multi30k_seed0',
+                   machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=a.hours and [float(h) for h in a.hours.split(',')],
+                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, published=PUBLISHED,
+                   runs=rows, validation=steps, samples=[*map(list, zip(test[0], translations[0], test[1]))][:5])
+    if len(a.runs) > 1:
+        each = [row['scores'][key] for row in rows]
+        results |= dict(mean=mean(each), deviation=stdev(each),
+                        ensemble={k: v for k, v in of(Translator.from_pretrained(a.runs), test)[0].items() if k != 'sentences/s'})
+        print(f"mean {mean(each):.2f}, deviation {stdev(each):.2f}, ensemble {results['ensemble'][key]:.2f}")
+    if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
+
+if __name__ == '__main__': main(p.parse_args())

@@ -1,0 +1,117 @@
+"oneDNN in the place of PyTorch's products: the same numbers, and whatever is done with a model can still be done."
+import pickle
+from copy import deepcopy
+import pytest, torch
+from accelerate import Accelerator
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+from annotated_transformer import processors
+from annotated_transformer.config import TransformerConfig
+from annotated_transformer.optimizer import adam
+from annotated_transformer.processors import OneDNNProduct, faster_products, has_onednn, use_onednn
+from annotated_transformer.transformer import Transformer
+from annotated_transformer.update import recompute, update
+
+pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
+WIDE = TransformerConfig(vocab_size=2000, N=1, d_model=256, d_ff=1024, h=4, P_drop=.1)
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+@pytest.fixture
+def used(monkeypatch):
+    "How often a product forward and backward went to oneDNN."
+    calls, by_onednn = [], processors.by_onednn
+    def counted(*args): calls.append(args[0].shape); return by_onednn(*args)
+    monkeypatch.setattr(processors, 'by_onednn', counted)
+    return calls
+
+def ids(n=32): return (torch.randint(1, 2000, (n, 33), generator=torch.Generator().manual_seed(i)) for i in (0, 1))
+
+def trained(model, steps=2, prepare=lambda accelerator, *both: accelerator.prepare(*both), **options):
+    "The losses of some updates, and the weights after them."
+    accelerator, model = Accelerator(cpu=True), model.train()
+    prepared, optimizer = prepare(accelerator, model, adam(model))
+    for group in optimizer.param_groups: group['lr'] = 1e-3
+    torch.manual_seed(0)
+    losses = [update(prepared, optimizer, *ids(), accelerator, .1)[0].item() for _ in range(steps)]
+    return losses, {k: v.clone() for k, v in model.state_dict().items()}
+
+def new(onednn=True):
+    torch.manual_seed(0)
+    model = Transformer(WIDE)
+    return use_onednn(model) if onednn else model
+
+def test_training_is_the_same_but_for_rounding_and_repeats_to_the_bit(used):
+    usual, nothing = trained(new(onednn=False)), len(used)
+    ours, again = trained(new()), trained(new())
+    assert nothing == 0 and len(used) > 20
+    assert_close(ours[0], usual[0], rtol=1e-5, atol=0)
+    assert ours[0] == again[0] and all(torch.equal(ours[1][k], again[1][k]) for k in ours[1])
+
+def test_weights_copies_and_pickles_are_as_before(used):
+    model, plain = new(), new(onednn=False)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    assert [n for n, _ in model.named_parameters()] == [n for n, _ in plain.named_parameters()]
+    for copy in deepcopy(model), pickle.loads(pickle.dumps(model)), use_onednn(model):
+        layer = copy.generator
+        assert layer.forward.args[0] is layer and layer.weight is copy.tgt_embed.weight
+        used.clear()
+        with torch.no_grad(): assert_close(copy.eval()(*ids()), plain.eval()(*ids()), rtol=1e-4, atol=1e-4)
+        assert used
+        with torch.no_grad(): layer.weight.zero_()           # a copy's own weights, not the model's
+        assert (layer(torch.ones(100, 256)) == 0).all() and (copy is model or model.generator.weight.any())
+
+def test_recomputed_layers_give_the_same_gradients(used):
+    model = new(); recompute(model)
+    ours, recomputed = trained(new()), trained(model)
+    assert used and ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
+
+def test_distributed_data_parallel(used, tmp_path):
+    torch.distributed.init_process_group('gloo', store=torch.distributed.FileStore(str(tmp_path / 'store'), 1), rank=0, world_size=1)
+    try:
+        model, alone = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 600)), None
+        x = torch.randn(256, 512)
+        for wrap in lambda m: m, nn.parallel.DistributedDataParallel:
+            model.zero_grad(); used.clear()
+            wrap(use_onednn(model))(x).pow(2).sum().backward()
+            assert used
+            grads = [p.grad.clone() for p in model.parameters()]
+            alone = alone or grads
+            assert all(map(torch.equal, alone, grads)) and all(g.is_contiguous() for g in grads)
+    finally: torch.distributed.destroy_process_group()
+
+def test_everything_else_goes_the_usual_way(used):
+    layer = use_onednn(nn.Linear(512, 1024))
+    usual = lambda x: F.linear(x, layer.weight, layer.bias)
+    x = torch.randn(300, 512)
+    assert torch.equal(layer(x[:4]), usual(x[:4]))
+    with torch.autocast('cpu', torch.bfloat16): assert layer(x).dtype == torch.bfloat16
+    layer.double(); assert torch.equal(layer(x.double()), usual(x.double())); layer.float()
+    assert_close(torch.compile(layer, backend='eager', fullgraph=True)(x), usual(x), rtol=0, atol=0)
+    assert not used and layer(x) is not None and used
+    class Own(nn.Linear):
+        def forward(self, x): return super().forward(x) + 1
+    assert 'forward' not in vars(use_onednn(Own(2, 2)))
+
+def test_gradients_of_gradients_and_of_expanded_tensors():
+    x, W = ((torch.randn(n, 300) / 20).requires_grad_() for n in (7, 40))
+    def second(product):
+        first, = torch.autograd.grad(product(x, W, None).tanh().sum(), x, create_graph=True)
+        return torch.autograd.grad(first.pow(2).sum(), (x, W))
+    for a, b in zip(second(OneDNNProduct.apply), second(F.linear)): assert_close(a, b, rtol=1e-4, atol=1e-4)
+    a, b = (torch.autograd.grad(product(x.t()[:, :1].expand(-1, 300), W, None).sum(), (x, W)) for product in (OneDNNProduct.apply, F.linear))
+    for one, other in zip(a, b): assert_close(one, other, rtol=1e-4, atol=1e-3)
+
+def test_the_choice_draws_no_random_numbers_and_needs_onednn(monkeypatch):
+    state = torch.get_rng_state()
+    assert faster_products(128) in ('onednn', 'pytorch') and torch.equal(state, torch.get_rng_state())
+    with torch.no_grad(): assert faster_products(64, .01) in ('onednn', 'pytorch')
+    monkeypatch.setattr(torch.backends.mkldnn, 'is_available', lambda: False)
+    assert faster_products(128) == 'pytorch'
+    assert 'forward' not in vars(use_onednn(nn.Linear(512, 512)))
