@@ -33,7 +33,8 @@ class TransformerConfig:
     def __post_init__(self):
         check_types(self)
         values = vars(self)
-        check(values, 'vocab_size N d_model d_ff h d_k d_v max_len src_vocab_size', least=1)
+        check(values, 'vocab_size N d_model d_ff h d_k d_v max_len', least=1)
+        check(values, 'src_vocab_size', least=1)
         check(values, 'P_drop P_attn eps_ls', least=0, below=1)
         check(values, 'norm', among=('post', 'pre'))
         check(values, 'positions', among=('sinusoidal', 'learned'))
@@ -79,7 +80,7 @@ def count_parameters(
     encoder_layer = attention + feed_forward + 2 * layer_norm
     decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
     source = c.src_vocab_size or (0 if c.tied else c.vocab_size)  # its own rows
-    rows = source + c.vocab_size * (1 if c.tied else 2)           # of embeddings, output
+    rows = source + c.vocab_size * (1 if c.tied else 2)           # of all matrices
     final_norms = 2 * layer_norm if c.norm == 'pre' else 0
     learned = 2 * c.max_len * c.d_model if c.positions == 'learned' else 0
     return (c.N * (encoder_layer + decoder_layer)

@@ -69,7 +69,8 @@ def from_hub(
     for name, table in found.items():
         there, columns = table.column_names, {}
         for lang, side in (src, 'source'), (tgt, 'target'):
-            column = next((c for c in (lang, f'translation.{lang}') if c in there), None)
+            forms = lang, f'translation.{lang}'
+            column = next((c for c in forms if c in there), None)
             if column is None: raise ValueError(
                 f'split {name}: no column {lang}, there are {", ".join(there)}')
             columns[column] = side

@@ -70,7 +70,8 @@ def watch_bleu(
         tokenizer.decode([hs[0].ids for hs in found]))
     with open(Path(run_dir) / 'samples.txt', 'a', encoding='utf-8') as f:
         for s, r, h in [*zip(sources, references, written)][:3]:
-            f.write(f'update {step}\nsource:    {s}\nreference: {r}\nmodel:     {h}\n\n')
+            f.write(f'update {step}\nsource:    {s}\n'
+                    f'reference: {r}\nmodel:     {h}\n\n')
     moses = config['text'] == 'moses_lc'
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
                 sacre_bleu(references).corpus_score(written, [references]).score)

@@ -38,7 +38,8 @@ def transformer_export(
     """Write a trained model for another engine. CTranslate2's is used by
     `transformer_translate --engine ctranslate2`, that of transformers by its
     MarianMTModel; safetensors holds the three files that this package reads."""
-    check(dict(to=to), 'to', among=('ctranslate2', 'transformers', 'onnx', 'safetensors'))
+    forms = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
+    check(dict(to=to), 'to', among=forms)
     if quantization and to != 'ctranslate2':
         raise ValueError(f'--quantization is for ctranslate2, not for {to}')
     run, out = Path(run_dir), Path(out or Path(run_dir) / to)
@@ -67,7 +68,7 @@ def translate_lines(
     first:int=1,               # number of the first, for messages
     long:str='split',          # texts beyond max_len: 'split', 'refuse'; or 'sentences'
     scores:bool=False,         # write each score before its translation, and a tab
-    **kwargs,                  # of `n_best`: `n`, `beam`, `alpha`, `temperature`, `seed`
+    **kwargs,                  # of `n_best`: `n`, `beam`, `alpha`, `temperature` …
 ) -> list[str]:                # n for each line, the best first
     """Translate any lines. Raises ValueError naming a line that is too long,
     if told to refuse."""

@@ -48,15 +48,16 @@ def lay_out(recipe:Recipe, corpus, data_dir, run_dir:Path, model=None, init_from
         architecture=name_of(model or recipe.model),
         pad_id=Tokenizer.load(run_dir / 'tokenizer.model').pad_id,
         corpus=name_for(corpus), data_dir=data_dir and str(data_dir),
-        source=source, target=target, data=key, multiplies=chosen(recipe.products),
+        source=source, target=target, data=key, multiplies=chosen(recipe),
         tokenizer=digests['tokenizer'], source_tokenizer=digests.get('source'),
         versions={package: version(package) for package in packages})
         | (begun or {}), indent=1))
 
 # %% ../nbs/55bb_runs.ipynb #chosen
-def chosen(products:str) -> str:
-    "What the recipe says of matrix products; measured if it says 'auto'."
-    return faster_products() if products == 'auto' else products
+def chosen(recipe:Recipe) -> str:
+    "Who multiplies, as the recipe says; measured if it says 'auto'."
+    width = getattr(recipe.model, 'd_model', 512)
+    return faster_products(width) if recipe.products == 'auto' else recipe.products
 
 # %% ../nbs/55bb_runs.ipynb #open-run
 def open_run(run_dir, model=None):
@@ -65,7 +66,8 @@ def open_run(run_dir, model=None):
     config, path = read_config(run_dir, model), Path(run_dir) / 'tokenizer.model'
     tokenizer, said = Tokenizer.load(path), config['model']
     V, own = said['vocab_size'], said.get('src_vocab_size')
-    for name, t, size in (path, tokenizer, V), ('its source', tokenizer.source, own or V):
+    source = 'its source', tokenizer.source, own or V
+    for name, t, size in (path, tokenizer, V), source:
         if t.vocab_size != size: raise ValueError(
             f'{name} has {t.vocab_size} tokens, the model {size}')
     return config, tokenizer
@@ -83,7 +85,7 @@ def goes_on(recipe:Recipe, init_from:Path, model=None):
     other = [f'{k} ({was.get(k)} → {now[k]})' for k in now
              if k not in free and was.get(k) != now[k]]
     if other: raise ValueError(
-        f'{init_from} was trained with another {", ".join(other)}: leave that as it is')
+        f'{init_from} was trained with another {", ".join(other)}: leave it as it is')
 
 def new_model(recipe:Recipe, run_dir, model:nn.Module=None, init_from=None):
     """The model of a run, as its seed begins it, or with the weights of another run; or

@@ -179,7 +179,6 @@ def translate(self:Translator,
 
 # %% ../nbs/61b_translation.ipynb #score
 @patch
-@torch.no_grad()
 def score(self:Translator,
     sources:list[str],        # raw text
     targets:list[str],        # raw text, line by line
@@ -204,7 +203,8 @@ def score(self:Translator,
         batch, todo = todo[:n], todo[n:]
         x, y = (pad_sequence([ids[i] for i in batch], True, t.pad_id).to(self.device)
                 for ids in (src, tgt))
-        each = torch.stack([m(x, y[:, :-1]).log_softmax(-1) for m in self.models])
+        with torch.no_grad():
+            each = torch.stack([m(x, y[:, :-1]).log_softmax(-1) for m in self.models])
         log_prob = each.logsumexp(0) - math.log(len(self.models))      # (B, T, V)
         gold = log_prob.gather(2, y[:, 1:, None])[..., 0].masked_fill(
             y[:, 1:] == t.pad_id, 0)

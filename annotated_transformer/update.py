@@ -34,7 +34,7 @@ def share(
     if part < len(src): return src[part::parts], tgt[part::parts]
     return src[:1], torch.full_like(tgt[:1], pad_id)
 
-# %% ../nbs/55a_update.ipynb #update
+# %% ../nbs/55a_update.ipynb #to-device
 def to_device(x:Tensor, device) -> Tensor:
     "Send ids to a device without waiting for it."
     if device.type != 'cuda': return x.to(device)
@@ -53,6 +53,7 @@ def gradient_norm(
             [p.grad for p in model.parameters() if p.grad is not None])
     return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
 
+# %% ../nbs/55a_update.ipynb #update
 def update(
     model,                    # any translator, prepared by accelerate
     optimizer,

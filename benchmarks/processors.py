@@ -26,18 +26,21 @@ from annotated_transformer.transformer import Transformer
 
 def best(functions, operations, seconds=.5):
     "GFLOP/s of each function in its best trial, by turns, in about `seconds` for each."
-    times = {name: [] for name in functions}
+    times, n = {name: [] for name in functions}, min(1000, max(1, int(2e8 // operations)))
     for f in functions.values(): f()
-    while sum(map(sum, times.values())) < seconds * len(functions) or min(map(len, times.values())) < 5:
+    begin, trials = time.process_time(), 0
+    while time.process_time() - begin < seconds * len(functions) or trials < 5:
+        trials += 1
         for name, f in functions.items():
-            n, start = max(1, int(2e8 // operations)), time.process_time()
+            start = time.process_time()
             for _ in range(n): f()
             times[name].append((time.process_time() - start) / n)
     return {name: operations / min(t) / 1e9 for name, t in times.items()}
 
 def child(*args, **env):
     "Start this program again with other settings; what it prints is JSON."
-    return subprocess.Popen([sys.executable, __file__, *map(str, args)], env=os.environ | env, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, __file__, *map(str, args)], env=os.environ | env,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 def answer(process):
     out = process.communicate()[0]
@@ -86,28 +89,33 @@ def plain_loss(logits, target, eps_ls=.1, pad_id=0):
 variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), "oneDNN's products, PyTorch's loss": dict(fast=True, loss=plain_loss),
             'bfloat16': dict(half=True)}
 
-def one_update(model, optimizer, src, tgt, c, fast=False, half=False, loss=label_smoothed_loss):
+def mean_loss(model, src, tgt, c, fast=False, half=False, loss=label_smoothed_loss):
     for m in model.modules(): vars(m).pop('forward', None)
     if fast: use_onednn(model)
     with torch.autocast('cpu', torch.bfloat16, enabled=half): logits = model(src, tgt[:, :-1])
     total, n = loss(logits, tgt[:, 1:], c.eps_ls)
-    (total / n).backward(); optimizer.step(); optimizer.zero_grad()
-    return (total / n).item()
+    return total / n
+
+def one_update(model, optimizer, *args, **options):
+    mean_loss(model, *args, **options).backward()
+    optimizer.step(); optimizer.zero_grad()
 
 def of_recipe(name, tokens, rounds):
     torch.manual_seed(0)
-    c, took, losses = recipes[name].model, {k: [] for k in variants}, {}
-    model = Transformer(c).train()
+    c, took = recipes[name].model, {k: [] for k in variants}
+    model = Transformer(c)
     optimizer = adam(model)
     for group in optimizer.param_groups: group['lr'] = 1e-5
     src, tgt = torch.randint(4, c.vocab_size, (2, tokens // 32, 32))
+    with torch.no_grad(): losses = {k: mean_loss(model.eval(), src, tgt, c, **options).item() for k, options in variants.items()}
+    model.train()
     for i in range(-1, rounds):
         for variant, options in variants.items():
             start = time.process_time()
-            losses[variant] = one_update(model, optimizer, src, tgt, c, **options)
+            one_update(model, optimizer, src, tgt, c, **options)
             if i >= 0: took[variant].append(time.process_time() - start)
     base = took["PyTorch's products"]
-    return dict(tokens=tokens, rounds=rounds, seconds={k: median(t) for k, t in took.items()}, last_loss=losses,
+    return dict(tokens=tokens, rounds=rounds, seconds={k: median(t) for k, t in took.items()}, first_loss=losses,
                 speed={k: median(b / s for b, s in zip(base, t)) for k, t in took.items()})
 
 def loss_memory(which, n, V):
@@ -120,13 +128,14 @@ def loss_memory(which, n, V):
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit / (4 * n * V)
 
 def updates(rounds):
-    runs = {name: of_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
+    # first, since a child's peak begins with that of its parent
     memory = {which: answer(child('--child', 'loss', which, 1024, 37000)) for which in ('ours', 'PyTorch')}
+    runs = {name: of_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
     return dict(recipes=runs, loss_memory=memory, faster_products={str(w): faster_products(w) for w in (128, 512)})
 
 # ---------------------------------------------------------------- threads
-def count_updates(seconds, begin):
-    "Updates of a small model in a given time, which begins for all at the same moment."
+def count_updates(seconds):
+    "Updates of a small model in a given time, which begins when the parent says so."
     c = recipes['multi30k_tiny'].model
     torch.manual_seed(0)
     model = Transformer(c).train()
@@ -134,10 +143,11 @@ def count_updates(seconds, begin):
     src, tgt = torch.randint(4, c.vocab_size, (2, 32, 32))
     step = lambda: one_update(model, optimizer, src, tgt, c)
     step()
-    while time.time() < begin: time.sleep(.001)
-    done, cpu = 0, time.process_time()
-    while time.time() < begin + seconds: step(); done += 1
-    return dict(updates=done, cpu=time.process_time() - cpu, seconds=time.time() - begin)
+    print('ready', flush=True)
+    sys.stdin.readline()
+    done, begin, cpu = 0, time.perf_counter(), time.process_time()
+    while not done or time.perf_counter() < begin + seconds: step(); done += 1
+    return dict(updates=done, cpu=time.process_time() - cpu, seconds=time.perf_counter() - begin)
 
 def threads(rounds):
     seconds = 2 * rounds
@@ -147,14 +157,16 @@ def threads(rounds):
         env = dict(OMP_NUM_THREADS=str(cores), OMP_WAIT_POLICY='active' if policy == 'spinning' else 'passive')
         rates = {}
         for n in (1, 2):
-            begin = time.time() + 20
-            ran = [answer(p) for p in [child('--child', 'threads', seconds, begin, **env) for _ in range(n)]]
+            running = [child('--child', 'threads', seconds, **env) for _ in range(n)]
+            for process in running: process.stdout.readline()
+            for process in running: process.stdin.write('go\n'); process.stdin.flush()
+            ran = [answer(process) for process in running]
             rates[n] = dict(updates_per_s=sum(r['updates'] / r['seconds'] for r in ran), cores_busy=sum(r['cpu'] / r['seconds'] for r in ran))
         results[policy] = dict(alone=rates[1], two=rates[2], together=rates[2]['updates_per_s'] / rates[1]['updates_per_s'])
     return results
 
 children = dict(width=one_width, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
-                threads=lambda seconds, begin: count_updates(float(seconds), float(begin)))
+                threads=lambda seconds: count_updates(float(seconds)))
 parts = dict(width=width, sizes=sizes, updates=updates, threads=threads)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))

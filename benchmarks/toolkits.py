@@ -18,7 +18,7 @@ sentencepiece==0.2.0 importlib-metadata torch==VERSION`, the version of PyTorch 
 import argparse, ctypes, json, math, os, platform, resource, subprocess, sys, tempfile, time
 from importlib.metadata import version
 from pathlib import Path
-from statistics import mean, median
+from statistics import geometric_mean, mean
 
 RECIPE, CORPUS = 'multi30k_tiny', 'multi30k_en_de'
 JOEY_SEED = 42          # its own default
@@ -303,10 +303,14 @@ def measure(a, folder):
         for name, child in list(children.items())[::-1 if i % 2 else 1]: turns[name].append(child.turn())
         print(f'round {i + 1} of {a.rounds}: ' + ', '.join(f"{name} {t[-1]['real_tgt'] / t[-1]['seconds']:,.0f}" for name, t in turns.items()), file=sys.stderr)
     for child in children.values(): child.end()
-    return turns, missing, batch
+    config = folder / 'runs' / 'ours' / 'config.json'
+    products = json.loads(config.read_text()).get('multiplies') if config.is_file() else None
+    return turns, missing, dict(trainer_batch=batch, our_products=products)
 
 def speeds(turns): return [t['real_tgt'] / t['seconds'] for t in turns[1:]]
-def times_as_fast(turns, x, y): return median(s / t for s, t in zip(speeds(turns[x]), speeds(turns[y])))
+def times_as_fast(turns, x, y):
+    "Ratios of single rounds, in the mean that keeps products: the factors of the steps multiply to the whole."
+    return geometric_mean(s / t for s, t in zip(speeds(turns[x]), speeds(turns[y])))
 
 def row(turns, name):
     total = lambda key: sum(t[key] for t in turns[name][1:])
@@ -318,13 +322,13 @@ def row(turns, name):
                 memory_MB=turns[name][-1]['memory_MB'], ours_is_faster=times_as_fast(turns, 'ours', name))
 
 def attribution(turns, toolkit):
-    "From ours to a toolkit: by what factor each step slows it down, the rest last; their product beside the whole ratio."
+    "From ours to a toolkit: by what factor each step slows it down, the rest last; they multiply to the whole ratio."
     way = ['ours', *(f'ours, {step}' for step in ways[toolkit])]
     if not {toolkit, *way} <= set(turns): return None
     factors = [times_as_fast(turns, x, y) for x, y in zip(way, [*way[1:], toolkit])]
     steps = [dict(step=step, slower=f, target_tokens_per_s=row(turns, name)['target_tokens_per_s']) for step, f, name in zip([*ways[toolkit], 'rest'], factors, [*way[1:], toolkit])]
     tokens = [[t['real_tgt'] for t in turns[name]] for name in (way[-1], toolkit)]
-    return dict(steps=steps, same_batches=tokens[0] == tokens[1], measured_steps=math.prod(factors[:-1]), product=math.prod(factors), whole=times_as_fast(turns, 'ours', toolkit))
+    return dict(steps=steps, same_batches=tokens[0] == tokens[1], measured_steps=math.prod(factors[:-1]), whole=times_as_fast(turns, 'ours', toolkit))
 
 def commit():
     got = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], cwd=Path(__file__).parent, capture_output=True, text=True)
@@ -351,11 +355,11 @@ def main(a):
     if a.cpu_time and a.threads > 1: p.error('--cpu-time needs --threads 1')
     began, load = time.time(), os.getloadavg()[0]
     command = ' '.join(['python', 'benchmarks/toolkits.py', *(Path(x).name if os.path.isabs(x) else x for x in sys.argv[1:])])    # no paths of this machine
-    with tempfile.TemporaryDirectory() as folder: turns, missing, batch = measure(a, Path(folder))
+    with tempfile.TemporaryDirectory() as folder: turns, missing, chosen = measure(a, Path(folder))
     if 'ours' not in turns: sys.exit(f"error: nothing to compare with ({missing['ours']})")
     results = dict(command=command, commit=commit(), machine=f'{platform.machine()}, {os.cpu_count()} cores', clock='processor time' if a.cpu_time else 'wall',
                    threads=a.threads, load_before=load, versions={name: turns[name][0]['versions'] for name in toolkits if name in turns}, seeds=f'0, JoeyNMT {JOEY_SEED}', minutes=(time.time() - began) / 60,
-                   recipe=RECIPE, trainer_batch=batch, left_out=missing, systems={name: row(turns, name) for name in turns},
+                   recipe=RECIPE, **chosen, left_out=missing, systems={name: row(turns, name) for name in turns},
                    attribution={toolkit: attribution(turns, toolkit) for toolkit in ways})
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')

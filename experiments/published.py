@@ -9,12 +9,14 @@ With several runs their ensemble is scored, too.
 import argparse, json, os, platform, subprocess, sys
 from importlib.metadata import version
 from pathlib import Path
-import safetensors.torch
 from statistics import mean, stdev
+import safetensors.torch
+from datasets import load_from_disk
 from annotated_transformer.checkpoints import checkpoints
 from annotated_transformer.evaluation import evaluate
 from annotated_transformer.log import read_metrics
 from annotated_transformer.models import load_model
+from annotated_transformer.preparation import batches_of
 from annotated_transformer.recipes import recipe_of, recipes
 from annotated_transformer.runs import open_run
 from annotated_transformer.text_files import read_parallel
@@ -23,13 +25,19 @@ from annotated_transformer.translation import Translator
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('runs', nargs='+', help='finished runs')
 p.add_argument('--data', required=True, help='folder of Multi30k')
-p.add_argument('--hours', help='of each run, as they took, e.g. 7.5,6.9')
 p.add_argument('--commits', help='with which each run was trained')
 p.add_argument('--note', default='', help='what else is to be said of the runs, e.g. of the machine')
 p.add_argument('--out', help='write the results to this JSON file, too')
 PUBLISHED = {'source': 'Wu et al. 2021, Transformer-Tiny', 'updates': 8000, 'tokens': 8192, 'lower-cased tokenised BLEU': 41.02}
 
 def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{stem}.{lang}.gz' for lang in ('en', 'de')))))
+
+def hours(run):
+    "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
+    data = batches_of(Path(run) / 'data/train', recipe_of(run).tokens, 0, 0)
+    tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
+    lines = [m for m in read_metrics(run) if 'loss' in m]
+    return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600
 
 def of_last(run, n):
     "The mean of the last n checkpoints, without writing it."
@@ -59,7 +67,7 @@ def main(a):
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, trained_with=a.commits and a.commits.split(','),
                    train='transformer_train --recipe multi30k_tiny --corpus multi30k_en_de --data_dir data/multi30k --out runs/multi30k_seed0',
-                   machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=a.hours and [float(h) for h in a.hours.split(',')],
+                   machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=[hours(run) for run in a.runs],
                    versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, published=PUBLISHED,
                    runs=rows, validation=steps, samples=[*map(list, zip(test[0], translations[0], test[1]))][:5])
     if len(a.runs) > 1:

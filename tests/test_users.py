@@ -11,7 +11,7 @@ from annotated_transformer.log import read_metrics
 from annotated_transformer.recipes import get_recipe
 from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
-from conftest import SMALL, TRAINED, changed, content, in_here, names, refused, run, write
+from conftest import SMALL, changed, content, in_here, names, refused, run, write
 
 LINES = ['seven', 'twenty-one', '', 'ninety-nine']
 
