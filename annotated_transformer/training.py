@@ -6,7 +6,7 @@
 __all__ = ['says', 'watches', 'text_of', 'look', 'loop', 'train', 'closing', 'transformer_train']
 
 # %% ../nbs/55c_training.ipynb #imports
-import os, time
+import os, sys, time
 from functools import partial
 from pathlib import Path
 from typing import Callable
@@ -91,7 +91,8 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
             log.since = time.perf_counter()          # speed is that of updates alone
             if stop or tired(): break
     if stop: interrupt.end(says['later'].format(step, run_dir))
-    if tired(): accelerator.print(says['early'].format(run_dir, log.waited))
+    if tired() and rank == 0: print(
+        says['early'].format(run_dir, log.waited), file=sys.stderr)
 
 # %% ../nbs/55c_training.ipynb #train
 def train(
@@ -134,7 +135,8 @@ def closing(run_dir):
     best = min(valid, key=lambda m: m['valid_loss'])
     print(f"{run_dir}: {valid[-1]['step']} updates, validation perplexity "
           f"{valid[-1]['valid_ppl']:.2f} (best {best['valid_ppl']:.2f} after update "
-          f"{best['step']}). Now: transformer_translate {run_dir} --input FILE")
+          f"{best['step']}). Now: transformer_translate {run_dir} --input FILE",
+          file=sys.stderr)
 
 @command
 def transformer_train(

@@ -12,7 +12,7 @@ before it; what is left at the end is `rest`.
     python benchmarks/toolkits.py data/multi30k --updates 6 --rounds 1 --no-steps        # a short one, without JoeyNMT
 
 JoeyNMT wants an environment of its own: `python -m venv joey; joey/bin/pip install joeynmt==2.3.0
-sentencepiece==0.2.0 importlib-metadata torch==VERSION`, the version of PyTorch being that of here.
+sentencepiece==0.2.0 importlib-metadata torch==VERSION`, the version of PyTorch being that of here. All processes together need some 12 GB.
 """
 # The part that runs under JoeyNMT's Python may import nothing of ours: whatever is not there is imported where it is needed.
 import argparse, ctypes, json, math, os, platform, resource, subprocess, sys, tempfile, time

@@ -111,7 +111,7 @@ CASES = {
     'all too long': (train('max_len=1'), 'no pair has at most max_len=1'),
     'one too long': (train('max_len=5 too_long=refuse'), 'more than max_len=5'),
     'wmt14 without data': (['train', ['--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
-    'wmt14 of other columns': (['train', ['--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"en": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'translation.de'),
+    'wmt14 of other columns': (['train', ['--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
     'no test split': (['train', ['--corpus', 'multi30k_en_de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
     'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write(tmp, b='eins\n')], 'has 60', 'has 1'),
     'baseline of another length': (['evaluate', ['{run}', '--baseline', '{text}/train.en'], None], 'has 60 lines, the test set has'),

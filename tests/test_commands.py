@@ -103,7 +103,7 @@ def test_long_lines(capfd, trained):
     "A line of more pieces than the model can take is translated in parts, or refused; its number is named."
     lines = ['seven', ' '.join(map(namer('en'), range(60))), 'nine', 'x' * 3000]
     split = in_here(capfd, 'translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
-    assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 pieces: translated in' in split.stderr and 'line 4' in split.stderr
+    assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 tokens: translated in' in split.stderr and 'line 4' in split.stderr
     refused = in_here(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
     assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
 

@@ -5,6 +5,7 @@ import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer import training
+from annotated_transformer.checkpoints import checkpoints, newest_checkpoint
 from annotated_transformer.recipes import get_recipe
 from conftest import changed, names
 
@@ -99,7 +100,7 @@ def test_terminated(folder, whole, processes):
     run.send_signal(signal.SIGTERM)
     message = run.communicate(timeout=100)[1]
     assert 'nothing is lost, continue with --resume' in message
-    done = int(training.checkpoints(out, '*')[-1].name[-8:])
+    done = int(checkpoints(out, '*')[-1].name[-8:])
     if processes == 2: return                               # what it resumes to, two killed processes show below
     assert run.returncode == 0 and 'Traceback' not in message
     train(folder, out, f'steps={done + 10}', resume=True)
@@ -144,7 +145,7 @@ def test_launcher_killed(folder):
     os.kill(run.pid, signal.SIGKILL)
     said = run.communicate(timeout=30)[1]                # until the last worker lets go of the pipe
     assert 'the process that launched this one is gone: continue with --resume' in said and not workers(out)
-    done = int(training.checkpoints(out, '*')[-1].name[-8:])
+    done = int(checkpoints(out, '*')[-1].name[-8:])
     changes = changes.replace('150', str(done + 20))
     launch(folder, out, changes, 2, '--resume')
     launch(folder, folder / 'not-orphaned', changes, 2)
@@ -177,8 +178,8 @@ def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
     shutil.copytree(folder / 'whole', tmp_path / 'run')
     path = tmp_path / 'run' / 'checkpoints' / 'step-00000012' / name
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): training.newest_checkpoint(tmp_path / 'run')
-    assert training.newest_checkpoint(tmp_path / 'run', skip_damaged=True).name == 'step-00000008'
+    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): newest_checkpoint(tmp_path / 'run')
+    assert newest_checkpoint(tmp_path / 'run', skip_damaged=True).name == 'step-00000008'
 
 def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
     out = folder / 'damaged'
@@ -194,7 +195,7 @@ def test_loss_is_not_a_number(folder):
     for processes in 1, 2:
         result = launch(folder, folder / f'nan-{processes}', "peak_lr=1e30 steps=50 save_every='50 steps'", processes, check=False)
         assert result.returncode == 1 and result.stderr.count('error: the loss of update') == 1 and 'epoch 1' in result.stderr
-        assert not training.checkpoints(folder / f'nan-{processes}', '*')
+        assert not checkpoints(folder / f'nan-{processes}', '*')
 
 def test_changed_corpus(folder, whole, tmp_path):
     "One letter of the corpus changed: the run is not continued, and a new one does not take the old pieces."
@@ -304,9 +305,9 @@ def test_interrupted_between_checkpoints(folder, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match='0'):
         patch.setattr(training, 'update', interrupting)
         training.train(recipe, 'text_en_de', folder / 'between', folder)
-    assert [p.name for p in training.checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
+    assert [p.name for p in checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
     training.train(recipe, 'text_en_de', folder / 'between', folder, resume=True)
-    assert [p.name for p in training.checkpoints(folder / 'between', '*')] == ['step-00000008', 'step-00000012']
+    assert [p.name for p in checkpoints(folder / 'between', '*')] == ['step-00000008', 'step-00000012']
     assert_close(weights(folder / 'between'), weights(folder / 'here'), rtol=0, atol=0)
 
 def test_second_run_is_refused(folder, whole):
