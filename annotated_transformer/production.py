@@ -116,11 +116,12 @@ def open_translator(run_dir:str, engine:str, weights:str) -> Translator:
     return engines[engine].from_pretrained(
         runs if len(runs) > 1 else run_dir, weights=weights)
 
+# %% ../nbs/61c_production.ipynb #translate-command
 @command
 def transformer_translate(
     run_dir:str,             # run directory; several, separated by commas: an ensemble
     input:str=None,          # file, one sentence a line; standard input when not given
-    beam:int=4,              # live hypotheses; 1 is greedy search
+    beam:int=None,           # live hypotheses: 4, or as many as n_best; 1 is greedy
     alpha:float=0.6,         # length penalty
     engine:str='pytorch',    # or ctranslate2: after export; divides by len^alpha
     long:str='split',        # lines beyond max_len: split, refuse; or all at: sentences
@@ -134,6 +135,7 @@ def transformer_translate(
     is the log-probability over the length penalty; of what is drawn, without it."""
     check(dict(sample=sample), 'sample', above=0)
     check(dict(n_best=n_best), 'n_best', least=1)
+    if beam is None: beam = max(4, n_best)
     check_search(beam, alpha, n_best if sample is None else 1)
     if not input and sys.stdin is None: raise ValueError(
         'standard input is closed: give --input FILE')

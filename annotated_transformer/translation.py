@@ -7,6 +7,7 @@ __all__ = ['Translator']
 
 # %% ../nbs/61b_translation.ipynb #imports
 import math
+from functools import partial
 from itertools import islice
 from pathlib import Path
 import torch
@@ -24,7 +25,7 @@ from .models import load_model
 from .processors import use_onednn
 from .runs import open_run
 from .tokenizer import (
-    moses_detok, moses_lc, sentences_of, tokenizer_files)
+    cut_text, moses_detok, moses_lc, sentences_of, tokenizer_files)
 
 # %% ../nbs/61b_translation.ipynb #translator
 class Translator:
@@ -57,12 +58,15 @@ class Translator:
     @property
     def device(self): return next(self.models[0].parameters()).device
 
+    def prepare(self, sentences, side):
+        "As the training text of a side, 'source' or 'target', was prepared."
+        moses = self.config['text'] == 'moses_lc'
+        return moses_lc(sentences, self.config[side]) if moses else sentences
+
     def encode(self, sentences):
-        "Source ids of each sentence, eos last; prepared as the training text was."
-        if self.config['text'] == 'moses_lc':
-            sentences = moses_lc(sentences, self.config['source'])
-        return [torch.tensor(ids + [self.tokenizer.eos_id])
-                for ids in self.tokenizer.source.encode(sentences)]
+        "Source ids of each sentence, eos last."
+        return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
+                self.tokenizer.source.encode(self.prepare(sentences, 'source'))]
 
 # %% ../nbs/61b_translation.ipynb #split-long
 @patch
@@ -70,19 +74,8 @@ def split_long(self:Translator,
     text:str,
     most:int,       # tokens in one part
 ) -> list[str]:     # the text itself, if it is short enough
-    "Cut between sentences, else between words, else between characters."
-    # a character is at most four bytes
-    if len(text) * 4 < most or len(self.encode([text])[0]) <= most: return [text]
-    size = max(1, most // 8)
-    for units in (sentences_of(text), text.split(),
-                  [text[i:i + size] for i in range(0, len(text), size)]):
-        if len(units) > 1: break
-    parts, room = [], 0
-    for unit, ids in zip(units, self.encode(units)):
-        if len(ids) > most: parts, room = parts + self.split_long(unit, most), 0
-        elif len(ids) > room: parts, room = parts + [unit], most - len(ids)
-        else: parts[-1], room = f'{parts[-1]} {unit}', room - len(ids)
-    return parts
+    "`cut_text`, by the tokens of the source."
+    return cut_text(text, most, lambda texts: [len(ids) for ids in self.encode(texts)])
 
 # %% ../nbs/61b_translation.ipynb #search
 @patch
@@ -109,18 +102,20 @@ def drawing(self:Translator, n:int, temperature:float, seed:int):
 
 @patch
 def in_batches(self:Translator,
-    ids:list[Tensor],              # source ids of any sentences
-    find,                          # ids of a batch → hypotheses of each
-    tokens:int,                    # padded source tokens in a batch
+    items:list,             # source ids of any sentences, say
+    find,                   # some of them → what is found for each
+    tokens:int,             # padded tokens in a batch
     progress:bool=False,
-) -> list[list[Hypothesis]]:       # of each, in the order of `ids`
+    size=len,               # tokens of an item
+) -> list:                  # what was found, in the order of `items`
     "The longest first, so that a batch holds sentences of a length."
-    out, todo = [[] for _ in ids], sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    out = [None] * len(items)
+    todo = sorted(range(len(items)), key=lambda i: -size(items[i]))
     with tqdm(total=len(todo), desc='translating', disable=not progress) as bar:
         while todo:
-            n = max(1, tokens // len(ids[todo[0]]))
+            n = max(1, tokens // size(items[todo[0]]))
             batch, todo = todo[:n], todo[n:]
-            for i, found in zip(batch, find([ids[i] for i in batch])): out[i] = found
+            for i, found in zip(batch, find([items[i] for i in batch])): out[i] = found
             bar.update(len(batch))
     return out
 
@@ -139,13 +134,13 @@ def n_best(self:Translator,
     """Translations of each sentence, in the form the model was trained on; what was
     cut is joined again, and its scores are added. Of a blank line they are blank."""
     if temperature is None: check_search(beam, alpha, n)
-    else: check(dict(n=n, beam=n), 'n', least=1); beam = 1
+    else: check(dict(n=n), 'n', least=1); beam = 1
     most, cut = self.config['model']['max_len'], lambda s: [s]
     if by_sentence: cut = sentences_of
     parts = [[p for s in cut(text) for p in self.split_long(s, most)] if text.strip()
              else [] for text in sentences]
-    find = self.drawing(n, temperature, seed) if temperature is not None else (
-        lambda ids: self.search(ids, beam, alpha, n))
+    find = partial(self.search, beam=beam, alpha=alpha, n_best=n)
+    if temperature is not None: find = self.drawing(n, temperature, seed)
     flat = self.encode([part for whole in parts for part in whole])
     found, out = iter(self.in_batches(flat, find, tokens // beam, progress)), []
     for whole in parts:
@@ -166,8 +161,8 @@ def generate(self:Translator,
 @patch
 def restore(self:Translator, texts):
     "Undo the preparation of the target text."
-    return (moses_detok(texts, self.config['target'])
-            if self.config['text'] == 'moses_lc' else texts)
+    moses = self.config['text'] == 'moses_lc'
+    return moses_detok(texts, self.config['target']) if moses else texts
 
 @patch
 def translate(self:Translator,
@@ -182,35 +177,30 @@ def translate(self:Translator,
 def score(self:Translator,
     sources:list[str],        # raw text
     targets:list[str],        # raw text, line by line
-    tokens:int=8192,          # padded target tokens at a time
+    tokens:int=2048,          # padded target tokens at a time
 ) -> list[tuple[float, int]]:
     """Of each target its log-probability in nats, and its number of tokens with eos.
     Raises ValueError if the numbers of lines differ, or naming a line too long."""
     if len(sources) != len(targets): raise ValueError(
         f'{len(sources)} sources, {len(targets)} targets')
-    t, out = self.tokenizer, [None] * len(sources)
-    if self.config['text'] == 'moses_lc':
-        targets = moses_lc(targets, self.config['target'])
-    src = self.encode(sources)
-    tgt = [torch.tensor([t.bos_id, *ids, t.eos_id]) for ids in t.encode(targets)]
-    most = self.config['model']['max_len']
-    for n, sides in enumerate(zip(src, tgt), 1):
-        if max(map(len, sides)) > most + 1: raise ValueError(
+    t, most = self.tokenizer, self.config['model']['max_len']
+    tgt = [torch.tensor([t.bos_id, *ids, t.eos_id])
+           for ids in t.encode(self.prepare(targets, 'target'))]
+    pairs = [*zip(self.encode(sources), tgt)]
+    for n, (x, y) in enumerate(pairs, 1):
+        if max(len(x), len(y) - 1) > most: raise ValueError(
             f'pair {n} has more than max_len={most} tokens: take it out')
-    todo = sorted(range(len(tgt)), key=lambda i: -len(tgt[i]))
-    while todo:
-        n = max(1, tokens // len(tgt[todo[0]]))
-        batch, todo = todo[:n], todo[n:]
-        x, y = (pad_sequence([ids[i] for i in batch], True, t.pad_id).to(self.device)
-                for ids in (src, tgt))
-        with torch.no_grad():
-            each = torch.stack([m(x, y[:, :-1]).log_softmax(-1) for m in self.models])
-        log_prob = each.logsumexp(0) - math.log(len(self.models))      # (B, T, V)
-        gold = log_prob.gather(2, y[:, 1:, None])[..., 0].masked_fill(
-            y[:, 1:] == t.pad_id, 0)
-        for i, total in zip(batch, gold.double().sum(1).tolist()):
-            out[i] = total, len(tgt[i]) - 1
-    return out
+    @torch.no_grad()
+    def each(batch):
+        x, y = (pad_sequence(ids, True, t.pad_id).to(self.device)
+                for ids in zip(*batch))
+        gold = y[:, 1:, None]
+        log_prob = torch.stack([m(x, y[:, :-1]).log_softmax(-1).gather(2, gold)
+                                for m in self.models])            # (models, B, T, 1)
+        mean = log_prob.logsumexp(0) - math.log(len(self.models))
+        return zip(mean.masked_fill(gold == t.pad_id, 0).double().sum((1, 2)).tolist(),
+                   [len(ids) - 1 for _, ids in batch])
+    return self.in_batches(pairs, each, tokens, size=lambda pair: len(pair[1]))
 
 # %% ../nbs/61b_translation.ipynb #attention-of
 @patch
@@ -223,10 +213,9 @@ def attention(self:Translator,
     `encoder`, `decoder`, and `memory` (decoder to encoder)."""
     t, model = self.tokenizer, self.models[0]
     src = self.encode([sentence])[0]
-    text = self.generate([sentence])[0] if translation is None else translation
-    if translation is not None and self.config['text'] == 'moses_lc':
-        text = moses_lc([translation], self.config['target'])[0]
-    tgt = torch.tensor([t.bos_id] + t.encode([text])[0] + [t.eos_id])
+    text = (self.generate([sentence]) if translation is None
+            else self.prepare([translation], 'target'))
+    tgt = torch.tensor([t.bos_id] + t.encode(text)[0] + [t.eos_id])
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     if not layers: raise ValueError(f'{type(model).__name__} has no attention to show')
     try:

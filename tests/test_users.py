@@ -121,11 +121,11 @@ def test_weights_that_are_not_there(own, capfd, command, tmp_path):
 
 def test_n_best(trained):
     "The real command: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
-    plain = ran(run('translate', trained, stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
-    three = ran(run('translate', trained, '--n_best', '3', '--scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
-    assert len(three) == 3 * len(LINES)
-    groups = [[line.split('\t') for line in three[3 * i:3 * i + 3]] for i in range(len(LINES))]
-    assert [g[0][1] for g in groups] == plain and groups[2] == [['0.0000', '']] * 3
+    plain = ran(run('translate', trained, '--beam', '5', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    five = ran(run('translate', trained, '--n_best', '5', '--scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    assert len(five) == 5 * len(LINES)
+    groups = [[line.split('\t') for line in five[5 * i:5 * i + 5]] for i in range(len(LINES))]
+    assert [g[0][1] for g in groups] == plain and groups[2] == [['0.0000', '']] * 5
     for g in groups: assert [float(s) for s, _ in g] == sorted((float(s) for s, _ in g), reverse=True)
 
 def test_drawing(trained, capfd, tmp_path):
@@ -136,7 +136,7 @@ def test_drawing(trained, capfd, tmp_path):
     assert len(warm.split('\n')) == 2 * len(LINES) + 1 and warm == drawn('3', '--n_best', '2') != drawn('3', '--n_best', '2', '--seed', '1')
 
 @pytest.mark.parametrize('args, said', [
-    (['--n_best', '5'], 'n_best=5 must be at most 4'), (['--n_best', '0'], 'n_best=0 must be at least 1'), (['--sample', '0'], 'sample=0.0 must be above 0'),
+    (['--n_best', '5', '--beam', '4'], 'n_best=5 must be at most 4'), (['--beam', '0'], 'beam=0 must be at least 1'), (['--n_best', '0'], 'n_best=0 must be at least 1'), (['--sample', '0'], 'sample=0.0 must be above 0'),
     (['--sample', 'nan'], 'sample=nan must be above 0'), (['--long', 'drop'], 'use one of split, sentences, refuse')])
 def test_bad_search(trained, capfd, tmp_path, args, said):
     write(tmp_path, lines='seven\n')
@@ -151,6 +151,7 @@ def test_sentences(trained, capfd, tmp_path):
     long = in_here(capfd, 'translate', trained, '--input', tmp_path / 'long')
     assert 'translated in' in ran(long).stderr
     assert all(part.endswith('.') for part in t.split_long('seven. ' * 60, 60))
+    for most in 1, 2, 5: assert ''.join(t.split_long('ñ"x' * 50, most)) == 'ñ"x' * 50     # a character may be longer than that: no endless cutting
 
 # ---- scores of given translations
 
