@@ -16,7 +16,7 @@ from pathlib import Path
 import datasets, numpy as np, psutil
 from annotated_transformer import training
 from annotated_transformer.batching import Batches, plan
-from annotated_transformer.corpora import namer, shuffled
+from annotated_transformer.numbers import namer, shuffled
 
 def write_pairs(folder, n):
     "Two files with the names of the first n numbers in a fixed random order."

@@ -2,7 +2,7 @@
 import os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest
-from annotated_transformer.corpora import namer
+from annotated_transformer.numbers import namer
 from annotated_transformer.commands import homes
 from conftest import SMALL, changed, in_here, names, run, write
 

@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 from datasets import Dataset, DatasetDict
 from annotated_transformer.checkpoints import checkpoints
-from annotated_transformer.corpora import namer
+from annotated_transformer.numbers import namer
 from annotated_transformer.log import read_metrics
 from annotated_transformer.recipes import get_recipe
 from annotated_transformer.training import train

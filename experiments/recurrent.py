@@ -1,0 +1,116 @@
+"""Section 2a in numbers: what a recurrent translator forgets, from which end it reads, and which score it needs.
+
+Every run is trained by `numbers.fit` on the names of numbers, letter by letter; what is finished is kept in --out, so that the
+command may be interrupted and given again.
+
+    python experiments/recurrent.py --out nbs/results/recurrent.json
+"""
+import argparse, json, platform, subprocess, sys, time
+from importlib.metadata import version
+from pathlib import Path
+import torch
+from torch.nn import functional as F
+from annotated_transformer.attention import MultiHeadAttention
+from annotated_transformer.background.recurrent import RecurrentConfig, RecurrentTranslator
+from annotated_transformer.config import TransformerConfig
+from annotated_transformer.numbers import (
+    PAD, draw_numbers, exact_match, fit, number_names, pair_batches, shifted, shuffled, symbols, to_ids, true_alignment)
+from annotated_transformer.transformer import Transformer
+
+EDGES = [3, 12, 20, 28, 36, 44, 52, 68]      # letters of the German name
+SCORES = [dict(score='additive')] + [dict(score=s, feeding=f) for s in ('dot', 'general', 'concat', 'location') for f in (False, True)] + [
+    dict(score='general', window=w, D=5, feeding=f) for w in ('local-m', 'local-p') for f in (False, True)]
+
+def translator(d, **kind): return RecurrentTranslator(RecurrentConfig(len(symbols), d, P_drop=0., max_len=80, **kind))
+
+@torch.no_grad()
+def by_place(model, pairs, places=60):
+    "The loss, and how often the letter at each place is right, given those before it."
+    src, tgt = (to_ids(side) for side in zip(*pairs))
+    logits = model(src, shifted(tgt))
+    real, right = tgt != PAD, logits.argmax(-1) == tgt
+    loss = F.cross_entropy(logits.mT, tgt, ignore_index=PAD).item()
+    return loss, [(right[:, i] & real[:, i]).sum().item() / real[:, i].sum().item() for i in range(places)]
+
+def long_names(kind, seed, steps, d):
+    "Train on the mixture of numbers below a million, test on 500 others."
+    drawn = draw_numbers(0)
+    train, test = number_names(drawn[:20000]), number_names(drawn[20500:])
+    torch.manual_seed(seed)
+    model = translator(d, **kind)
+    losses = fit(model, pair_batches(train), steps, lr=5e-3)
+    right, bins = exact_match(model, test), [[] for _ in EDGES[1:]]
+    for (_, german), hit in zip(test, right): bins[sum(len(german) >= e for e in EDGES[1:-1])].append(hit)
+    loss, places = by_place(model, test)
+    return dict(seed=seed, train_loss=sum(losses[-50:]) / 50, loss=loss, exact=sum(right) / len(right), right_by_place=places,
+                exact_by_length=[sum(b) / len(b) for b in bins], names_by_length=[len(b) for b in bins])
+
+def looks(model, n):
+    "The weights with which the German name of n is written: one matrix for a recurrent model, one for each head of a Transformer."
+    (english, german), = number_names([n])
+    heads = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    for m in heads: m.keep_weights = True
+    with torch.no_grad(): model(to_ids([english]), shifted(to_ids([german])))
+    weights = torch.cat([l.memory_attn.weights[0] for l in model.decoder.layers]) if heads else model.weights
+    return weights[:, :len(german), :len(english)]
+
+def on_target(model, numbers):
+    "The mean weight on the letters that mean the same, of each matrix, where a German part begins; and what chance gives."
+    found, chance = [], []
+    for n in numbers:
+        truth = true_alignment(n, letters=True)
+        rows = truth.any(1) & (truth != torch.cat([~truth[:1], truth[:-1]])).any(1)
+        found.append((looks(model, n) * truth).sum(-1)[:, rows].mean(1))
+        chance.append(truth[rows].float().mean().item())
+    return torch.stack(found).mean(0), sum(chance) / len(chance)
+
+def small_names(model, steps, lr):
+    "Train on 800 numbers below 1000; which of the other 200 are right, and where it looks."
+    numbers = [n for n in shuffled(range(1000), seed=0) if n != 21]
+    losses = fit(model, pair_batches(number_names(numbers[:800])), steps, lr)
+    right = exact_match(model, number_names([21, *numbers[800:]]))
+    best = on_target(model, numbers[:50])[0].argmax()          # chosen on names that were learned
+    each, chance = on_target(model, [21, *numbers[800:]])
+    return dict(exact=sum(right) / len(right), on_target=each[best].item(), chance=chance, losses=[round(x, 4) for x in losses[::10]],
+                weights=[[round(w, 4) for w in row] for row in looks(model, 21)[best].tolist()])
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--out', type=Path, default=Path('nbs/results/recurrent.json'), help='the record; what it holds already is not run again')
+    p.add_argument('--seeds', type=int, default=3)
+    p.add_argument('--steps', type=int, default=2000, help='updates of the runs on long names')
+    p.add_argument('--d', type=int, default=128, help='width of the models for long names')
+    args = p.parse_args()
+    torch.set_num_threads(1)
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
+    record = json.loads(args.out.read_text()) if args.out.exists() else dict(
+        command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread', edges=EDGES, steps=args.steps, d=args.d,
+        versions={name: version(name) for name in ('torch', 'num2words')}, runs={})
+    def once(key, f):
+        if key in record['runs']: return record['runs'][key]
+        start = time.time()
+        record['runs'][key] = f() | dict(minutes=round((time.time() - start) / 60, 1))
+        args.out.write_text(json.dumps(record, indent=1) + '\n')
+        shown = {k: v for k, v in record['runs'][key].items() if not isinstance(v, list)}
+        print(key, shown, flush=True)
+        return record['runs'][key]
+    seeds = range(args.seeds)
+    def small(make, steps, lr): return lambda: (torch.manual_seed(seed), small_names(make(), steps, lr))[1]
+    each = lambda name, kind: [once(f'{name} {s}', lambda s=s: long_names(kind, s, args.steps, args.d)) for s in seeds]
+    one_way = dict(score='none', both_ways=False)
+    record['bottleneck'] = {score: each(score, dict(score=score)) for score in ('additive', 'none')}
+    record['scores'] = []
+    for kind in SCORES:
+        full = dict(window='global', feeding=False) | kind
+        runs = []
+        for seed in seeds: runs.append(once(f'small {full} {seed}', small(lambda: translator(64, **kind), 150, 1e-2)))
+        record['scores'].append(full | dict(exact=[r['exact'] for r in runs], on_target=[r['on_target'] for r in runs]))
+    record['heads'] = {}
+    for name, make in (('additive attention', lambda: translator(64, score='additive')),
+                       ('a Transformer', lambda: Transformer(TransformerConfig(len(symbols), 2, 64, 128, 4, P_drop=0., norm='pre'), PAD))):
+        record['heads'][name] = []
+        for seed in seeds: record['heads'][name].append(once(f'head {name} {seed}', small(make, 400, 1e-2 if 'add' in name else 3e-3)))
+    record['direction'] = {name: each(name, one_way | dict(reverse=r)) for name, r in (('forward', False), ('reversed', True))}
+    args.out.write_text(json.dumps(record, indent=1) + '\n')
+
+if __name__ == '__main__': main()
