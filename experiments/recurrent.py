@@ -78,8 +78,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--out', type=Path, default=Path('nbs/results/recurrent.json'), help='the record; what it holds already is not run again')
     p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--steps', type=int, default=2000, help='updates of the runs on long names')
-    p.add_argument('--d', type=int, default=128, help='width of the models for long names')
+    p.add_argument('--steps', type=int, default=1200, help='updates of the runs on long names')
+    p.add_argument('--d', type=int, default=96, help='width of the models for long names')
     args = p.parse_args()
     torch.set_num_threads(1)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
@@ -98,7 +98,7 @@ def main():
     def small(make, steps, lr): return lambda: (torch.manual_seed(seed), small_names(make(), steps, lr))[1]
     each = lambda name, kind: [once(f'{name} {s}', lambda s=s: long_names(kind, s, args.steps, args.d)) for s in seeds]
     one_way = dict(score='none', both_ways=False)
-    record['bottleneck'] = {score: each(score, dict(score=score)) for score in ('additive', 'none')}
+    record['bottleneck'] = {score: each(score, dict(score=score)) for score in ('general', 'none')}
     record['scores'] = []
     for kind in SCORES:
         full = dict(window='global', feeding=False) | kind

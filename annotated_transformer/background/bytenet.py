@@ -108,7 +108,7 @@ class ByteNetConfig:
 # %% ../../nbs/20c_bytenet.ipynb #bytenet
 @architecture('bytenet', ByteNetConfig)
 class ByteNet(Model):
-    "Kalchbrenner et al. (2016): a decoder of convolutions on an encoder of convolutions."
+    "A decoder of convolutions on an encoder of convolutions, Kalchbrenner et al. 2016."
     def __init__(self, config:ByteNetConfig, pad_id:int=0):
         super().__init__(config, pad_id)
         c, V, d = config, config.vocab_size, config.d_model

@@ -234,7 +234,8 @@ class AttentionWindow(nn.Module):
             self.v_p(torch.tanh(self.W_p(query)))[..., 0])               # (B, T)
         far = torch.arange(mask.size(1), device=mask.device) - p[..., None]
         may = mask[:, None] & (far.abs() <= self.D)
-        return may, torch.exp(-2 * (far / self.D) ** 2) if self.kind == 'local-p' else 1.
+        bell = torch.exp(-2 * (far / self.D) ** 2) if self.kind == 'local-p' else 1.
+        return may, bell
 
 @patch
 def attend(self:RecurrentTranslator,

@@ -1,0 +1,70 @@
+"""Section 2b in numbers: soft attention, exact sums over all places, and REINFORCE with and without its helpers.
+
+Trained on 800 number names below 1000 by `numbers.fit`, letter by letter; every 50 updates 200 other names are written, by
+looking at the mean of all places (soft) or at the likeliest one. What is finished is kept in --out.
+
+    python experiments/hard_attention.py --out nbs/results/hard_attention.json
+"""
+import argparse, json, platform, subprocess, sys, time
+from importlib.metadata import version
+from pathlib import Path
+import torch
+from annotated_transformer.background.hard_attention import bound_loss, marginal_loss, reinforce_loss
+from annotated_transformer.background.recurrent import RecurrentConfig, RecurrentTranslator
+from annotated_transformer.numbers import exact_match, fit, number_names, pair_batches, shuffled, symbols, teacher_forcing
+
+class Chooser(RecurrentTranslator):
+    "Looks at the likeliest place where it is asked to."
+    choose = False
+    def attend(self, query, state, t):
+        seen = super().attend(query, state, t)
+        return state['read'].take_along_dim(self.weights.argmax(-1)[..., None], 1) if self.choose else seen
+
+WAYS = {'soft': lambda: teacher_forcing, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: bound_loss,
+        'REINFORCE, all helpers': reinforce_loss, '… without soft batches': lambda: reinforce_loss(soften=0.),
+        '… nor entropy': lambda: reinforce_loss(soften=0., entropy=0.), '… nor baseline': lambda: reinforce_loss(soften=0., entropy=0., baseline=False),
+        '… sentence reward only': lambda: reinforce_loss(soften=0., entropy=0., baseline=False, own_step=False)}
+
+def run(way, seed, steps, every):
+    numbers = shuffled(range(1000), seed=0)
+    train, test = number_names(numbers[:800]), number_names(numbers[800:])
+    torch.manual_seed(seed)
+    model = Chooser(RecurrentConfig(len(symbols), 48, score='general', P_drop=0., max_len=80))
+    points, loss = [], WAYS[way]()
+    def watched(model, *batch):
+        if watched.step % every == 0:
+            kept = torch.get_rng_state()
+            model.eval(); model.choose = way != 'soft'
+            points.append(dict(step=watched.step, exact=sum(exact_match(model, test)) / len(test)))
+            model.train(); model.choose = False
+            torch.set_rng_state(kept)
+        watched.step += 1
+        return loss(model, *batch)
+    watched.step = 0
+    losses = fit(model, pair_batches(train, 32), steps, 1e-2, watched)
+    model.choose = way != 'soft'
+    points.append(dict(step=steps, exact=sum(exact_match(model, test)) / len(test)))
+    return dict(seed=seed, points=points, last_loss=sum(losses[-20:]) / 20)
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--out', type=Path, default=Path('nbs/results/hard_attention.json'), help='the record; what it holds already is not run again')
+    p.add_argument('--seeds', type=int, default=3)
+    p.add_argument('--steps', type=int, default=400)
+    p.add_argument('--every', type=int, default=50, help='updates between two looks at the held-out names')
+    args = p.parse_args()
+    torch.set_num_threads(1)
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
+    record = json.loads(args.out.read_text()) if args.out.exists() else dict(
+        command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread',
+        versions={name: version(name) for name in ('torch', 'num2words')}, race={})
+    for seed in range(args.seeds):
+        for way in WAYS:
+            runs = record['race'].setdefault(way, [])
+            if any(r['seed'] == seed for r in runs): continue
+            start = time.time()
+            runs.append(run(way, seed, args.steps, args.every))
+            print(f'{way}, seed {seed}: {runs[-1]["points"][-1]["exact"]:.1%} right, {(time.time() - start) / 60:.1f} minutes', flush=True)
+            args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+
+if __name__ == '__main__': main()
