@@ -20,7 +20,7 @@ from .scores import tokenised_bleu
 # %% ../nbs/61d_comparison.ipynb #recipes
 same = dict(tokens=4096, steps=1000, warmup_steps=300, clip=1., text='moses_lc',
             save_every='50 steps', average=5)
-families = {   # recipe: its model; the peak of the learning rate (experiments/table2.py)
+families = {   # recipe: its model, the peak of its learning rate
     'rnn_tiny':
         (RecurrentConfig(4000, d_model=256, score='none', P_drop=.2), 3e-3),
     'rnn_attention_tiny':

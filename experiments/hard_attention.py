@@ -50,7 +50,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--out', type=Path, default=Path('nbs/results/hard_attention.json'), help='the record; what it holds already is not run again')
     p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--steps', type=int, default=400)
+    p.add_argument('--steps', type=int, default=300)
     p.add_argument('--every', type=int, default=50, help='updates between two looks at the held-out names')
     args = p.parse_args()
     torch.set_num_threads(1)

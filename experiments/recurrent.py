@@ -21,6 +21,8 @@ EDGES = [3, 12, 20, 28, 36, 44, 52, 68]      # letters of the German name
 SCORES = [dict(score='additive')] + [dict(score=s, feeding=f) for s in ('dot', 'general', 'concat', 'location') for f in (False, True)] + [
     dict(score='general', window=w, D=5, feeding=f) for w in ('local-m', 'local-p') for f in (False, True)]
 
+SIZES = {'48 wide, 600 updates': (48, 600, 1e-2), '96 wide, 1,200 updates': (96, 1200, 5e-3)}      # width, updates, learning rate
+
 def translator(d, **kind): return RecurrentTranslator(RecurrentConfig(len(symbols), d, P_drop=0., max_len=80, **kind))
 
 @torch.no_grad()
@@ -32,13 +34,13 @@ def by_place(model, pairs, places=60):
     loss = F.cross_entropy(logits.mT, tgt, ignore_index=PAD).item()
     return loss, [(right[:, i] & real[:, i]).sum().item() / real[:, i].sum().item() for i in range(places)]
 
-def long_names(kind, seed, steps, d):
+def long_names(kind, seed, d, steps, lr):
     "Train on the mixture of numbers below a million, test on 500 others."
     drawn = draw_numbers(0)
     train, test = number_names(drawn[:20000]), number_names(drawn[20500:])
     torch.manual_seed(seed)
     model = translator(d, **kind)
-    losses = fit(model, pair_batches(train), steps, lr=5e-3)
+    losses = fit(model, pair_batches(train), steps, lr)
     right, bins = exact_match(model, test), [[] for _ in EDGES[1:]]
     for (_, german), hit in zip(test, right): bins[sum(len(german) >= e for e in EDGES[1:-1])].append(hit)
     loss, places = by_place(model, test)
@@ -78,13 +80,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--out', type=Path, default=Path('nbs/results/recurrent.json'), help='the record; what it holds already is not run again')
     p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--steps', type=int, default=1200, help='updates of the runs on long names')
-    p.add_argument('--d', type=int, default=96, help='width of the models for long names')
     args = p.parse_args()
     torch.set_num_threads(1)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = json.loads(args.out.read_text()) if args.out.exists() else dict(
-        command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread', edges=EDGES, steps=args.steps, d=args.d,
+        command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread', edges=EDGES,
         versions={name: version(name) for name in ('torch', 'num2words')}, runs={})
     def once(key, f):
         if key in record['runs']: return record['runs'][key]
@@ -96,9 +96,11 @@ def main():
         return record['runs'][key]
     seeds = range(args.seeds)
     def small(make, steps, lr): return lambda: (torch.manual_seed(seed), small_names(make(), steps, lr))[1]
-    each = lambda name, kind: [once(f'{name} {s}', lambda s=s: long_names(kind, s, args.steps, args.d)) for s in seeds]
+    each = lambda name, kind, size: [once(f'{name}, {size}, seed {s}', lambda s=s: long_names(kind, s, *SIZES[size])) for s in seeds]
+    little, enough = SIZES
     one_way = dict(score='none', both_ways=False)
-    record['bottleneck'] = {score: each(score, dict(score=score)) for score in ('general', 'none')}
+    record['bottleneck'] = {little: {score: each(score, dict(score=score), little) for score in ('general', 'none')}}
+    record['direction'] = {name: each(name, one_way | dict(reverse=r), little) for name, r in (('forward', False), ('reversed', True))}
     record['scores'] = []
     for kind in SCORES:
         full = dict(window='global', feeding=False) | kind
@@ -110,7 +112,7 @@ def main():
                        ('a Transformer', lambda: Transformer(TransformerConfig(len(symbols), 2, 64, 128, 4, P_drop=0., norm='pre'), PAD))):
         record['heads'][name] = []
         for seed in seeds: record['heads'][name].append(once(f'head {name} {seed}', small(make, 400, 1e-2 if 'add' in name else 3e-3)))
-    record['direction'] = {name: each(name, one_way | dict(reverse=r)) for name, r in (('forward', False), ('reversed', True))}
+    record['bottleneck'][enough] = {score: each(score, dict(score=score), enough) for score in ('general', 'none')}
     args.out.write_text(json.dumps(record, indent=1) + '\n')
 
 if __name__ == '__main__': main()
