@@ -72,7 +72,8 @@ def read_hub(
 def load_wmt14(data_dir, src:str, tgt:str) -> DatasetDict:
     """WMT14 from the hub, or from a folder with train, validation and test files
     in the hub's schema. Test is newstest2014. Raises ValueError on another schema."""
-    pinned = f'wmt/wmt14:{tgt}-{src}@b199e406369ec1b7634206d3ded5ba45de2fe696'
+    other = tgt if src == 'en' else src                  # the hub names the pair so
+    pinned = f'wmt/wmt14:{other}-en@b199e406369ec1b7634206d3ded5ba45de2fe696'
     splits = read_hub(data_dir or pinned)
     if missing := {'train', 'validation', 'test'} - set(splits): raise ValueError(
         f'{data_dir or pinned}: no split {min(missing)}')
@@ -108,8 +109,8 @@ def columns_of(
     return columns
 
 # %% ../nbs/51a_corpora.ipynb #known
-known_corpora = [f'{kind}_en_{tgt}'
-                 for kind in ('numbers', 'multi30k', 'wmt14') for tgt in ('de', 'fr')]
+known_corpora = [f'{kind}_{pair}' for kind in ('numbers', 'multi30k', 'wmt14')
+                 for pair in ('en_de', 'de_en', 'en_fr', 'fr_en')]
 short_names = dict(numbers='numbers_en_de', multi30k='multi30k_en_de')
 
 def parse_name(
