@@ -18,7 +18,7 @@ from .regularization import label_smoothed_loss
 from .scores import tokenised_bleu
 
 # %% ../nbs/61d_comparison.ipynb #recipes
-same = dict(tokens=4096, steps=1000, warmup_steps=300, clip=1., text='moses_lc',
+same = dict(tokens=4096, steps=1000, warmup_steps=150, clip=1., text='moses_lc',
             save_every='50 steps', average=5)
 families = {   # recipe: its model, the peak of its learning rate
     'rnn_tiny':
