@@ -19,14 +19,16 @@ from .scores import tokenised_bleu
 
 # %% ../nbs/61d_comparison.ipynb #recipes
 same = dict(tokens=4096, steps=1000, warmup_steps=150, clip=1., text='moses_lc',
-            save_every='50 steps', average=5)
+            save_every='50 steps', average=5, products='pytorch')
 families = {   # recipe: its model, the peak of its learning rate
     'rnn_tiny':
         (RecurrentConfig(4000, d_model=256, score='none', P_drop=.2), 3e-3),
     'rnn_attention_tiny':
         (RecurrentConfig(4000, d_model=256, P_drop=.2), 3e-3),
+    'rnn_general_tiny':                      # Luong's attention, without a loop
+        (RecurrentConfig(4000, d_model=256, score='general', P_drop=.2), 3e-3),
     'bytenet_tiny':
-        (ByteNetConfig(4000, d_model=128, P_drop=.2), 1e-3),
+        (ByteNetConfig(4000, d_model=128, a=1.6, P_drop=.2), 1e-3),
     'convs2s_tiny':
         (ConvS2SConfig(4000, d_model=192, P_drop=.2), 1e-3),
     'transformer_tiny':
@@ -40,7 +42,10 @@ def update_flops(
     model:nn.Module,
     src:Tensor, tgt:Tensor,    # a batch (B, T_k), (B, T_q+1)
 ) -> float:                    # FLOPs
-    "What the matrix products and convolutions of one update take, counted."
+    """What the matrix products and convolutions of one update take, counted.
+    Raises ValueError for an LSTM, whose fused products the counter does not see."""
+    if any(isinstance(m, nn.LSTM) for m in model.modules()): raise ValueError(
+        'the operations of nn.LSTM cannot be counted: use a GRU')
     with FlopCounterMode(display=False) as counter:
         loss, _ = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:],
                                       eps_ls=.1, pad_id=model.pad_id)
@@ -60,5 +65,6 @@ def bleu_by_length(
     for low, high in zip(edges, edges[1:]):
         rows = [i for i, s in enumerate(sources) if low <= len(s.split()) < high]
         found.append(tokenised_bleu([hypotheses[i] for i in rows],
-                                    [references[i] for i in rows]) if rows else 0.)
+                                    [references[i] for i in rows])
+                     if rows else float('nan'))
     return found

@@ -42,7 +42,8 @@ def group_parts(
     one:str,       # what 1 is called at the end: eins, or ein before tausend
 ) -> list:         # (text, key) of each part; None: it stands for nothing
     "The parts of a name below a thousand."
-    name, (h, rest), en = namer(lang), divmod(n, 100), lang == 'en'
+    name, en = namer(lang), lang == 'en'
+    h, rest = divmod(n, 100)
     tens, ones = divmod(rest, 10)
     word = lambda n: one if n == 1 else name(n)
     inner = lambda n: 'ein' if n == 1 and not en else name(n)    # einhundert
@@ -66,7 +67,7 @@ def name_parts(
     if n == 0: return [(namer(lang)(0), (1, 'ones'))]
     thousands, rest = divmod(n, 1000)
     en, found = lang == 'en', []
-    keyed = lambda scale, found: [(t, key and (scale, key)) for t, key in found]
+    def keyed(scale, group): return [(t, key and (scale, key)) for t, key in group]
     if thousands:
         one = 'ein' if thousands == 1 else namer('de')(1)
         found += keyed(1000, group_parts(thousands, lang, 'one' if en else one))
