@@ -1,10 +1,13 @@
 """Table 2 in miniature: recurrent networks, ByteNet, ConvS2S and the Transformer on the captions of Multi30k, trained alike.
 
 All learn from the same tokens in the same batches by the same loop. Each trains until it has spent the arithmetic of the
-Transformer's updates, and once more for their time; time is processor time of one thread, measured for all in turns. Warm-up and
-checkpoints are shares of a run's own updates. The peak of the learning rate is chosen for each family on the validation captions,
-from the same list, after three tenths of its updates. The mean of the last five checkpoints, a fifth of the run, translates
-test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was.
+Transformer's updates, is scored, and goes on until it has spent their time (or first their time, where that ends earlier): after the
+warm-up the rate falls with 1/√update whatever the end, so one run is read at two points. Time is processor time of one thread,
+measured for all in turns. Warm-up and the distance of checkpoints are shares of the updates that the arithmetic buys. The peak of the
+learning rate is chosen for each family on the validation captions, from the same list, after three tenths of these: the two in the
+middle first, then the neighbour of the better. The mean of the last five checkpoints, about a fifth of the run, translates
+test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was. Several processes may share the work, each with its
+own --only; the one that finds all done writes the record.
 
     python experiments/table2.py --data data/multi30k --out nbs/results/table2.json
 """
@@ -30,10 +33,12 @@ from annotated_transformer.translation import Translator
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
 p.add_argument('--corpus', default='multi30k_en_de', help='or multi30k_de_en')
-p.add_argument('--families', nargs='+', default=list(families), help='recipes to compare; one of them is the yardstick')
+p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny', 'bytenet_tiny', 'convs2s_tiny', 'transformer_tiny'],
+               choices=families, help='recipes to compare; one of them is the yardstick')
+p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')
 p.add_argument('--yardstick', default='transformer_tiny', help='whose arithmetic and time the others get')
-p.add_argument('--updates', type=int, default=1000, help='of the yardstick')
-p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2], help='peaks of the learning rate to choose from')
+p.add_argument('--updates', type=int, default=800, help='of the yardstick')
+p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2], help='peaks of the learning rate to choose from, ascending')
 p.add_argument('--probe', type=float, default=.3, help='share of the updates after which a rate is chosen')
 p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--rounds', type=int, default=5, help='of the measurement of time')
@@ -45,21 +50,22 @@ EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
 def main(a):
     torch.set_num_threads(1)
     a.runs.mkdir(parents=True, exist_ok=True)
-    store = a.runs / f'{a.corpus}.json'
-    record, said = json.loads(store.read_text()) if store.exists() else {}, {k: v for k, v in vars(a).items() if k not in ('out', 'runs')}
-    if record.setdefault('settings', said) != said: sys.exit(f'error: {store} was begun with other settings, {record["settings"]}: choose another --runs')
+    store = a.runs / f'{a.corpus}_parts'
+    store.mkdir(exist_ok=True)
     def once(*keys, make):
         "A part of the record: as it was found before, or made and written down."
-        place = record
-        for key in keys[:-1]: place = place.setdefault(key, {})
-        if keys[-1] not in place:
-            place[keys[-1]] = make()
-            new = store.with_suffix('.new'); new.write_text(json.dumps(record)); new.replace(store)
-            print(*keys, {k: v for k, v in place[keys[-1]].items() if not isinstance(v, (list, dict))}, flush=True)
-        return place[keys[-1]]
+        path = store / ('-'.join(keys).replace(' ', '_') + '.json')
+        if not path.exists():
+            made = make()
+            new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
+            print(*keys, {k: v for k, v in made.items() if not isinstance(v, (list, dict))}, flush=True)
+        return json.loads(path.read_text())
+    said = {k: v for k, v in vars(a).items() if k not in ('out', 'runs', 'only')}
+    if (was := once('settings', make=lambda: said)) != said: sys.exit(f'error: {store} was begun with other settings, {was}: choose another --runs')
+    mine = a.only or a.families
     def recipe(name, changes=''): return get_recipe(name, ' '.join([a.set, changes]))
     def learn(run, name, steps, rate, seed=0, until=None):
-        "Train `until` an update of a run of so many steps; all else are shares of these."
+        "Train `until` an update; warm-up and checkpoints are shares of `steps`."
         every = max(1, steps // 25)
         train(recipe(name, f"steps={until or steps} warmup_steps={max(1, 3 * steps // 20)} save_every='{every} steps' average=5 peak_lr={rate} seed={seed}"),
               a.corpus, run, a.data, resume=True)
@@ -97,9 +103,15 @@ def main(a):
         found = dict(valid_loss=[m['valid_loss'] for m in read_metrics(run) if 'valid_loss' in m][-1])
         shutil.rmtree(run)
         return found
-    for name in a.families:
-        for rate in a.rates: once('probe', name, f'{rate:g}', make=lambda: probe(name, rate))
-    rates = {name: min(a.rates, key=lambda rate: record['probe'][name][f'{rate:g}']['valid_loss']) for name in a.families}
+    def peak(name):
+        "The best rate of the list, found from its middle outwards."
+        tried, todo = {}, a.rates[1:3] or a.rates
+        while todo:
+            for rate in todo: tried[rate] = once('probe', name, f'{rate:g}', make=lambda: probe(name, rate))['valid_loss']
+            best = a.rates.index(min(tried, key=tried.get))
+            todo = [rate for rate in a.rates[max(0, best - 1):best + 2] if rate not in tried]
+        return a.rates[best], {f'{rate:g}': loss for rate, loss in tried.items()}
+    rates = {name: peak(name) for name in mine}
 
     def score(run, steps):
         sources, references = test_split(run)
@@ -110,24 +122,25 @@ def main(a):
         return {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
             updates=steps, by_length=bleu_by_length(sources, *tokens, EDGES), valid_loss=lines[-1]['valid_loss'],
             curve=[(m['step'], m['valid_loss']) for m in lines], samples=[*zip(sources, references, written)][:3])
+    def scored(name, seed, until):
+        run = a.runs / f'{a.corpus}_{name}_{seed}'
+        learn(run, name, budget[name]['flops'], rates[name][0], seed, until)
+        return score(run, until)
+    read = lambda name, seed, until: once('run', name, f'{seed}', f'{until}', make=lambda: scored(name, seed, until))
     for seed in range(a.seeds):
-        for name in a.families:
-            for what, steps in budget[name].items():
-                if name == a.yardstick and what == 'seconds':           # the same run
-                    record['runs'][name][f'{seed} seconds'] = record['runs'][name][f'{seed} flops']; continue
-                run = a.runs / f'{a.corpus}_{name}_{what}_{seed}'
-                def scored():
-                    learn(run, name, steps, rates[name], seed)
-                    return score(run, steps)
-                once('runs', name, f'{seed} {what}', make=scored)
+        for name in mine:
+            for until in sorted({*budget[name].values()}): read(name, seed, until)
+    if {*mine} < {*a.families}: print('done: ' + ', '.join(mine) + '; without --only, the record is written when all are there'); return
+    runs = {name: {what: [read(name, seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     done = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
                 versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, corpus=a.corpus, updates=a.updates,
-                yardstick=a.yardstick, edges=EDGES, rates=rates, budget=budget) | record
+                yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
+                rates={name: rate for name, (rate, _) in rates.items()}, probe={name: tried for name, (_, tried) in rates.items()}, runs=runs)
     if a.out: a.out.write_text(json.dumps(done, indent=1, ensure_ascii=False) + '\n')
     for name in a.families:
         for what in ('flops', 'seconds'):
-            runs = [record['runs'][name][f'{s} {what}'] for s in range(a.seeds)]
-            print(f'{name:<19} same {what:<8} {runs[0]["updates"]:>6} updates  BLEU', ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in runs))
+            print(f'{name:<19} same {what:<8} {budget[name][what]:>6} updates  BLEU',
+                  ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in runs[name][what]))
 
 if __name__ == '__main__': main(p.parse_args())
