@@ -1,4 +1,4 @@
-"""Section 2b in numbers: soft attention, exact sums over all places, and REINFORCE with and without its helpers.
+"""Section 2b in numbers: soft attention, exact sums over all places, and REINFORCE with its helpers, without each, and without all.
 
 Trained on 800 number names below 1000 by `numbers.fit`, letter by letter; every 50 updates 200 other names are written, by
 looking at the mean of all places (soft) or at the likeliest one. What is finished is kept in --out.
@@ -21,9 +21,10 @@ class Chooser(RecurrentTranslator):
         return state['read'].take_along_dim(self.weights.argmax(-1)[..., None], 1) if self.choose else seen
 
 WAYS = {'soft': lambda: teacher_forcing, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: bound_loss,
-        'REINFORCE, all helpers': reinforce_loss, '… without soft batches': lambda: reinforce_loss(soften=0.),
-        '… nor entropy': lambda: reinforce_loss(soften=0., entropy=0.), '… nor baseline': lambda: reinforce_loss(soften=0., entropy=0., baseline=False),
-        '… sentence reward only': lambda: reinforce_loss(soften=0., entropy=0., baseline=False, own_step=False)}
+        'REINFORCE, all helpers': reinforce_loss, 'without soft batches': lambda: reinforce_loss(soften=0.),
+        'without entropy': lambda: reinforce_loss(entropy=0.), 'without baseline': lambda: reinforce_loss(baseline=False),
+        'one reward for all steps': lambda: reinforce_loss(own_step=False),
+        'without all four': lambda: reinforce_loss(soften=0., entropy=0., baseline=False, own_step=False)}
 
 def run(way, seed, steps, every):
     numbers = shuffled(range(1000), seed=0)

@@ -65,7 +65,7 @@ def reinforce_loss(
         guess, chosen = right.gather(-1, place), log_alpha.gather(-1, place)
         reward = guess.detach() * (tgt != PAD)[..., None]
         if not own_step: reward = reward.sum(1, keepdim=True).expand_as(reward)
-        now = reward.mean().item()
+        now = mean_over(reward.mean(-1), tgt).item()
         b = usual['reward'] if baseline and usual['reward'] is not None else 0.
         usual['reward'] = now if usual['reward'] is None else (
             .9 * usual['reward'] + .1 * now)
