@@ -114,6 +114,7 @@ def dead_citation(root): more(root, 'As in [@nobody2020nothing].')
 def unknown_claim(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| claim: C9.9z\n', 'assert double(2) == 4'])
 def text_after_title(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core\n', '\n', '> Twice.\n', '\n', 'More.'])
 def tagged(root): more(root, '$$x = y \\tag{1}$$')
+def nested_link(root): more(root, '[`four`](32_attention.ipynb)')
 def tight_list(root): more(root, 'Three things:\n- one\n- two')
 def shown_solution(root):
     edit(root/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', '## Exercises'])
@@ -156,6 +157,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (dead_citation, 'links', '@nobody2020nothing is not in nbs/references.bib'),
     (unknown_claim, 'links', 'C9.9z is no claim of nbs/claims.csv'),
     (text_after_title, 'links', '00_core.ipynb, cell step-0: nbdev shows of the first text cell only'),
+    (nested_link, 'links', 'nbdev links names in code by itself'),
     (tagged, 'links', 'which knows no'),
     (tight_list, 'lists', "00_core.ipynb, cell step-4: '- one' begins a list"),
     (shown_solution, 'pages', '00_core.ipynb, cell solution: a folded solution shows its output'),

@@ -191,6 +191,7 @@ def links(root):
         for key, source in [(key, s) for key, s, _ in cells(path, 'markdown')] + shown:
             fault = naming(path, key, faults)
             if '\\tag{' in source: fault('the pages show formulas as MathML, which knows no \\tag: write \\qquad (1)')
+            for name in re.findall(r'\[`\w+`\]\(', source): fault(f'{name}…): nbdev links names in code by itself, and a link within a link breaks the page: write words')
             source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
             for target in re.findall(r'\]\((?!\w+:)([^)\s]+)', source):
                 file, _, anchor = target.partition('#')
