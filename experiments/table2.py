@@ -4,10 +4,10 @@ All learn from the same tokens in the same batches by the same loop. Each trains
 Transformer's updates, is scored, and goes on until it has spent their time (or first their time, where that ends earlier): after the
 warm-up the rate falls with 1/√update whatever the end, so one run is read at two points. Time is processor time of one thread,
 measured for all in turns. Warm-up and the distance of checkpoints are shares of the updates that the arithmetic buys. The peak of the
-learning rate is chosen for each family on the validation captions, from the same list, after three tenths of these: the two in the
-middle first, then the neighbour of the better. The mean of the last five checkpoints, about a fifth of the run, translates
-test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was. Several processes may share the work, each with its
-own --only; the one that finds all done writes the record.
+learning rate is chosen for each family on the validation captions, from the same list, after three tenths of these: the second and
+third first, then the neighbour of the better, until both neighbours of the best are worse. The mean of the last five checkpoints,
+about a fifth of the run, translates test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was. Several processes
+may share the work, each with its own --only; the one that finds all done writes the record.
 
     python experiments/table2.py --data data/multi30k --out nbs/results/table2.json
 """
@@ -38,7 +38,7 @@ p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny
 p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')
 p.add_argument('--yardstick', default='transformer_tiny', help='whose arithmetic and time the others get')
 p.add_argument('--updates', type=int, default=800, help='of the yardstick')
-p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2], help='peaks of the learning rate to choose from, ascending')
+p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2], help='peaks of the learning rate to choose from, ascending')
 p.add_argument('--probe', type=float, default=.3, help='share of the updates after which a rate is chosen')
 p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--rounds', type=int, default=5, help='of the measurement of time')
