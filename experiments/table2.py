@@ -38,7 +38,7 @@ p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny
 p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')
 p.add_argument('--yardstick', default='transformer_tiny', help='whose arithmetic and time the others get')
 p.add_argument('--updates', type=int, default=800, help='of the yardstick')
-p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2], help='peaks of the learning rate to choose from, ascending')
+p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1], help='peaks of the learning rate to choose from, ascending')
 p.add_argument('--probe', type=float, default=.3, help='share of the updates after which a rate is chosen')
 p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--rounds', type=int, default=5, help='of the measurement of time')

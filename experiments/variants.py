@@ -1,0 +1,84 @@
+"""Variants of the Transformer that only runs can judge: small models on captions, two seeds each, and two length penalties on one model.
+
+Each run is written down when it is scored, in a file of its own; an interrupted command goes on where it was. Several processes
+may share the work by --only.
+
+    python experiments/variants.py --data data/multi30k --model runs/multi30k_seed0 --out nbs/results/variants.json
+"""
+import argparse, json, math, os, platform, subprocess, sys, time
+from importlib.metadata import version
+from pathlib import Path
+from unittest.mock import patch
+import torch
+from accelerate import Accelerator
+from annotated_transformer.evaluation import evaluate
+from annotated_transformer.log import read_metrics
+from annotated_transformer.models import load_model
+from annotated_transformer.preparation import batches_of
+from annotated_transformer.text_files import read_parallel
+from annotated_transformer.training import train
+from annotated_transformer.translation import Translator
+from annotated_transformer.update import validate
+from annotated_transformer.variants import variant, variants
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--data', required=True, help='folder of Multi30k')
+p.add_argument('--model', help='a trained run, to compare length penalties on the validation captions')
+p.add_argument('--only', nargs='+', default=list(variants), choices=variants, metavar='NAME', help=f'variants to work at: {", ".join(variants)}')
+p.add_argument('--seeds', type=int, default=2)
+p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
+p.add_argument('--runs', type=Path, default=Path('runs/variants'), help='folder of the runs')
+p.add_argument('--out', type=Path, help='the record, a JSON file')
+PENALTIES = {'((5 + length)/6)^α': lambda length, alpha=.6: ((5 + length) / 6) ** alpha, 'length^α': lambda length, alpha=.6: length ** alpha}
+
+def learn(run, name, seed, a):
+    "Train a variant; its loss on the validation captions with the mean of the last checkpoints. A run that diverges has none."
+    recipe, model = variant(name, f'{a.set} seed={seed}')
+    try: train(recipe, 'multi30k_en_de', run, a.data, resume=True, model=model)
+    except FloatingPointError as e: return dict(loss=None, diverged=str(e))
+    model = load_model(run, model=variant(name, f'{a.set} seed={seed}')[1])
+    with torch.no_grad(): loss, accuracy = validate(model, batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator())
+    lines = read_metrics(run)
+    return dict(loss=loss, accuracy=accuracy, curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m],
+                largest_gradient=max(m['grad_norm'] for m in lines if 'grad_norm' in m))
+
+def search(a):
+    "BLEU and length of the validation captions by beam, α and penalty, all by one model."
+    sources, references = map(list, zip(*read_parallel(*(Path(a.data) / f'val.{lang}.gz' for lang in ('en', 'de')))))
+    translator, rows = Translator.from_pretrained(a.model), []
+    for name, penalty in PENALTIES.items():
+        for alpha in (0., .3, .6, 1.):
+            for beam in (1, 2, 4, 8, 16):
+                if beam == 1 and alpha or not alpha and name == 'length^α': continue        # greedy has no penalty; α = 0 is the same in both
+                with patch('annotated_transformer.generation.length_penalty', penalty): scores, written = evaluate(translator, sources, references, beam, alpha)
+                rows.append(dict(penalty=name, alpha=alpha, beam=beam, bleu=scores['lower-cased tokenised BLEU'],
+                                 length=sum(len(w.split()) for w in written) / sum(len(r.split()) for r in references)))
+                print(rows[-1], flush=True)
+    return rows
+
+def main(a):
+    torch.set_num_threads(1)
+    parts = a.runs / 'parts'
+    parts.mkdir(parents=True, exist_ok=True)
+    def once(key, make):
+        path = parts / f'{key}.json'
+        if not path.exists():
+            start, made = time.time(), make()
+            new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
+            print(f'{key}: {(time.time() - start) / 60:.1f} minutes', flush=True)
+        return json.loads(path.read_text())
+    if once('settings', lambda: a.set) != a.set: sys.exit(f'error: {parts} was begun with another --set: choose another --runs')
+    place = lambda name, seed: f"{name.replace(', ', '_').replace(' ', '-').replace('√', '')}_{seed}"
+    read = lambda name, seed: once(place(name, seed), lambda: learn(a.runs / place(name, seed), name, seed, a))
+    for seed in range(a.seeds):
+        for name in a.only: read(name, seed)
+    searched = once('search', lambda: search(a)) if a.model else None
+    if {*a.only} < {*variants}: return
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
+    record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
+                  versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu')},
+                  runs={name: [read(name, seed) for seed in range(a.seeds)] for name in variants}, search=searched)
+    if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+    for name, found in record['runs'].items(): print(f'{name:<32}', ' '.join(f"{r['loss'] or math.nan:.4f}" for r in found))
+
+if __name__ == '__main__': main(p.parse_args())
