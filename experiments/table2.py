@@ -60,7 +60,7 @@ def main(a):
             new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
             print(*keys, {k: v for k, v in made.items() if not isinstance(v, (list, dict))}, flush=True)
         return json.loads(path.read_text())
-    said = {k: v for k, v in vars(a).items() if k not in ('out', 'runs', 'only')}
+    said = {k: v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}
     if (was := once('settings', make=lambda: said)) != said: sys.exit(f'error: {store} was begun with other settings, {was}: choose another --runs')
     mine = a.only or a.families
     def recipe(name, changes=''): return get_recipe(name, ' '.join([a.set, changes]))
