@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from importlib.metadata import version
 from pathlib import Path
 import numpy as np
-from annotated_transformer.trees import Tree, bracket_counts, score_trees, treebank
+from annotated_transformer.trees import Tree, bracket_counts, linearise, score_trees, tree_from, treebank
 
 def right_branching(words, tags):
     "Every word the left part of a VP that holds the rest, S around all: no grammar at all."
@@ -162,6 +162,17 @@ def run(train, gold, trees=None, given=False, **settings):
     if binary := os.environ.get('EVALB'): result['EVALB'] = evalb(binary, predicted, gold)
     return result | dict(minutes=(time.process_time() - start) / 60)
 
+def facts(data):
+    "Counts of what there is: trees, words, their linear forms, and how many of these are read back as the same tree."
+    every, dev = [tree for trees in data.values() for tree in trees], data['development']
+    back = sum(tree_from(linearise(t), t.words, t.tags) == t == tree_from(linearise(t, tags=True), t.words) for t in every)
+    seen, tokens = {word for t in data['train'] for word in t.words}, [len(linearise(t)) for t in every]
+    unseen = sum(word not in seen for t in dev for word in t.words)
+    return {name: len(trees) for name, trees in data.items()} | dict(
+        words=sum(len(t.words) for t in every), tokens=sum(tokens), most_words=max(len(t.words) for t in every), most_tokens=max(tokens), there_and_back=back,
+        labels=len({node.label for t in every for what, node in t.walk() if what == 'open'}), tags=len({tag for t in every for tag in t.tags}),
+        unseen_words=100 * unseen / sum(len(t.words) for t in dev))
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--data', type=Path, default=Path('data/treebank'), help='a folder with the .mrg files, or with the .tar.gz of them')
@@ -171,7 +182,7 @@ def main():
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = json.loads(args.out.read_text()) if args.out.exists() else dict(
         command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread',
-        versions=dict(python=platform.python_version(), numpy=version('numpy')), runs={})
+        versions=dict(python=platform.python_version(), numpy=version('numpy')), data=facts(data), runs={})
     for name, settings in PARSERS.items():
         if name in record['runs']: continue
         record['runs'][name] = result = run(data['train'], data['development'], **settings)
