@@ -26,6 +26,8 @@ CASES = {
     'ADVP is PRT': ('(VP (VB add) (PRT (RP up)))', '(VP (VB add) (ADVP (RB up)))', 2, 2, 2, 0),
     'chains are kept': ('(S (VP (VB Parse)))', '(VP (VB Parse))', 1, 2, 1, 0),
     'twice is twice': ('(NP (NP (NN a)))', '(NP (NN a))', 1, 2, 1, 0),
+    'and matched twice': ('(NP (NP (NN a)))', '(NP (NP (NN a)))', 2, 2, 2, 0),
+    'gold tags decide': ('(S (NP (PRP We)) (VP (VBP parse)) (. .))', '(S (NP (, We)) (VP (VBP parse) (XX .)))', 3, 3, 3, 0),
     'TOP does not count': ('(S (VP (VB Parse)))', '(TOP (S (VP (VB Parse))))', 2, 2, 2, 0),
     'crossing': ('(S (NP (DT a) (NN b)) (VP (VB c)))', '(S (DT a) (VP (NN b) (VB c)))', 1, 3, 2, 1),
     'a chain crosses twice': ('(S (NP (DT a) (NN b)) (VP (VB c)))', '(S (DT a) (S (VP (NN b) (VB c))))', 1, 3, 3, 2)}
