@@ -56,7 +56,7 @@ def linearise(
     tree:Tree,
     tags:bool=False,    # write each word's part of speech; else XX
 ) -> list[str]:
-    "Depth first, closing brackets with their labels (Vinyals et al. 2015, section 2)."
+    "Depth first; brackets close with their labels (Vinyals et al. 2015, section 2)."
     shown = dict(open='({}', leaf='{}' if tags else 'XX', close='){}')
     return [shown[what].format(node.label) for what, node in tree.walk()]
 
