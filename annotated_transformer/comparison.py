@@ -18,7 +18,7 @@ from .regularization import label_smoothed_loss
 from .scores import tokenised_bleu
 
 # %% ../nbs/61d_comparison.ipynb #recipes
-alike = dict(tokens=4096, steps=1000, warmup_steps=150, clip=1., text='moses_lc',
+alike = dict(tokens=2048, steps=1200, warmup_steps=180, clip=1., text='moses_lc',
              save_every='50 steps', average=5, products='pytorch')
 families = {   # recipe: its model, the peak of its learning rate
     'rnn_tiny':
@@ -28,9 +28,9 @@ families = {   # recipe: its model, the peak of its learning rate
     'rnn_general_tiny':                      # Luong's attention, without a loop
         (RecurrentConfig(4000, d_model=256, score='general', P_drop=.2), 3e-3),
     'bytenet_tiny':
-        (ByteNetConfig(4000, d_model=128, a=1.6, P_drop=.2), 1e-3),
+        (ByteNetConfig(4000, d_model=128, a=1.6, P_drop=.2), 3e-2),
     'convs2s_tiny':
-        (ConvS2SConfig(4000, d_model=192, P_drop=.2), 1e-3),
+        (ConvS2SConfig(4000, d_model=192, P_drop=.2), 3e-2),
     'transformer_tiny':
         (TransformerConfig(4000, N=3, d_model=128, d_ff=512, h=4, P_drop=.2), 3e-3),
 }

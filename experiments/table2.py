@@ -4,10 +4,11 @@ All learn from the same tokens in the same batches by the same loop. Each trains
 Transformer's updates, is scored, and goes on until it has spent their time (or first their time, where that ends earlier): after the
 warm-up the rate falls with 1/√update whatever the end, so one run is read at two points. Time is processor time of one thread,
 measured for all in turns. Warm-up and the distance of checkpoints are shares of the updates that the arithmetic buys. The peak of the
-learning rate is chosen for each family on the validation captions, from the same list, after three tenths of these: the second and
-third first, then the neighbour of the better, until both neighbours of the best are worse. The mean of the last five checkpoints,
-about a fifth of the run, translates test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was. Several processes
-may share the work, each with its own --only; the one that finds all done writes the record.
+learning rate is chosen for each family on the validation captions, from the same list: after three tenths of these updates, the second
+and third first, then the neighbour of the better, until both neighbours of the best are worse; then the two best go to the end with the
+first seed, and the one that is better there is taken. The mean of the last five checkpoints, about a fifth of the run, translates
+test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was. Several processes may share the work, each with its
+own --only; the one that finds all done writes the record.
 
     python experiments/table2.py --data data/multi30k --out nbs/results/table2.json
 """
@@ -37,7 +38,7 @@ p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny
                choices=families, help='recipes to compare; one of them is the yardstick')
 p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')
 p.add_argument('--yardstick', default='transformer_tiny', help='whose arithmetic and time the others get')
-p.add_argument('--updates', type=int, default=800, help='of the yardstick')
+p.add_argument('--updates', type=int, default=1200, help='of the yardstick')
 p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1], help='peaks of the learning rate to choose from, ascending')
 p.add_argument('--probe', type=float, default=.3, help='share of the updates after which a rate is chosen')
 p.add_argument('--seeds', type=int, default=2)
@@ -104,14 +105,13 @@ def main(a):
         shutil.rmtree(run)
         return found
     def peak(name):
-        "The best rate of the list, found from its middle outwards."
+        "Rates with their validation losses, tried from the middle of the list outwards until the best has two worse neighbours."
         tried, todo = {}, a.rates[1:3] or a.rates
         while todo:
             for rate in todo: tried[rate] = once('probe', name, f'{rate:g}', make=lambda: probe(name, rate))['valid_loss']
             best = a.rates.index(min(tried, key=tried.get))
             todo = [rate for rate in a.rates[max(0, best - 1):best + 2] if rate not in tried]
-        return a.rates[best], {f'{rate:g}': loss for rate, loss in tried.items()}
-    rates = {name: peak(name) for name in mine}
+        return tried
 
     def score(run, steps):
         sources, references = test_split(run)
@@ -122,21 +122,28 @@ def main(a):
         return {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
             updates=steps, by_length=bleu_by_length(sources, *tokens, EDGES), valid_loss=lines[-1]['valid_loss'],
             curve=[(m['step'], m['valid_loss']) for m in lines], samples=[*zip(sources, references, written)][:3])
-    def scored(name, seed, until):
-        run = a.runs / f'{a.corpus}_{name}_{seed}'
-        learn(run, name, budget[name]['flops'], rates[name][0], seed, until)
+    def scored(name, rate, seed, until):
+        run = a.runs / f'{a.corpus}_{name}_{rate:g}_{seed}'
+        learn(run, name, budget[name]['flops'], rate, seed, until)
         return score(run, until)
-    read = lambda name, seed, until: once('run', name, f'{seed}', f'{until}', make=lambda: scored(name, seed, until))
+    read = lambda name, rate, seed, until: once('run', name, f'{rate:g}', f'{seed}', f'{until}', make=lambda: scored(name, rate, seed, until))
+    def chosen(name):
+        "The better at the end of the two rates that are best at first."
+        two, until = sorted(probes[name], key=probes[name].get)[:2], min(budget[name].values())
+        ends[name] = {f'{rate:g}': read(name, rate, 0, until)['valid_loss'] for rate in two}
+        return min(two, key=lambda rate: ends[name][f'{rate:g}'])
+    ends, probes = {}, {name: peak(name) for name in mine}
+    rates = {name: chosen(name) for name in mine}
     for seed in range(a.seeds):
         for name in mine:
-            for until in sorted({*budget[name].values()}): read(name, seed, until)
+            for until in sorted({*budget[name].values()}): read(name, rates[name], seed, until)
     if {*mine} < {*a.families}: print('done: ' + ', '.join(mine) + '; without --only, the record is written when all are there'); return
-    runs = {name: {what: [read(name, seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
+    runs = {name: {what: [read(name, rates[name], seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     done = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
                 versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, corpus=a.corpus, updates=a.updates,
                 yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
-                rates={name: rate for name, (rate, _) in rates.items()}, probe={name: tried for name, (_, tried) in rates.items()}, runs=runs)
+                rates=rates, probe={name: {f'{rate:g}': loss for rate, loss in tried.items()} for name, tried in probes.items()}, ends=ends, runs=runs)
     if a.out: a.out.write_text(json.dumps(done, indent=1, ensure_ascii=False) + '\n')
     for name in a.families:
         for what in ('flops', 'seconds'):
