@@ -71,7 +71,7 @@ def score_rank(
     weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
 ) -> Tensor:             # (…,)
     """How many singular values the scores behind attention weights really use:
-    exp of the entropy of their squares' shares. At most d_k + 1."""
+    exp of the entropy of their squares' shares. At most d_k."""
     scores = weights.clamp_min(1e-20).log()
     scores = scores - scores.mean(-1, keepdim=True)   # what the softmax took away
     share = torch.linalg.svdvals(scores).square()

@@ -1,13 +1,13 @@
 """Table 3 again: every row against base, many seeds, at a size for two processors or at the paper's.
 
 A run is written down when it is scored, in a file of its own, so that an interruption costs at most what the run at hand has not
-saved, and the same command goes on. Several processes may work at different --rows; the one that finds all done writes the record.
-Base gets more seeds than the rows, since every row is compared with it; --second gives two more seeds to the rows that the first
-ones left undecided. Runs of one seed share the order of their sentences.
+saved, and the same command goes on. Several processes may share the work; the one that finds all done writes the record. Base gets
+more seeds than the rows, since every row is compared with it; --second, once all first seeds are there, gives two more to the rows that
+they leave undecided. Runs of one seed share the order of their sentences. At the paper's size each run is started by `accelerate launch`.
 
     python experiments/table3.py --corpus multi30k_en_de --data data/multi30k --out nbs/results/table3.json
     python experiments/table3.py --scale paper --dry_run
-    accelerate launch experiments/table3.py --scale paper --corpus wmt14_en_de --data data/wmt14 --rows A,B --seeds 1
+    python experiments/table3.py --scale paper --corpus wmt14_en_de --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
 """
 import argparse, json, os, platform, subprocess, sys, time
 from importlib.metadata import version
@@ -71,60 +71,67 @@ def looks(model, run, n=20, least=16):
         rank.append(score_rank(weights).mean().item()); largest.append(weights.amax(-1).mean().item())
     return dict(score_rank=mean(rank), largest_weight=mean(largest))
 
-def score(run, recipe, accelerator):
-    "Loss of the averaged model on the validation split (all processes), BLEU on the test split (the first)."
-    model = accelerator.prepare(load_model(run))
-    valid = batches_of(run / 'data/valid', max(recipe.tokens // accelerator.num_processes, recipe.model.max_len), 0, 0)
-    with torch.no_grad(): loss, accuracy = validate(model, valid, accelerator)
-    found = dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model))
-    if accelerator.is_main_process:
-        found |= looks(load_model(run), run)
-        scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
-        lines = read_metrics(run)
-        found |= {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
-            curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], last_train_loss=[m['loss'] for m in lines if 'loss' in m][-1])
-    return found
+def learn(run, row, seed, a):
+    "Train; one process here, as many as accelerate is configured for at the paper's size."
+    changes = f'{a.set} seed={seed}'
+    if a.scale == 'mini': return train(variation(row, changes=changes), a.corpus, run, a.data, resume=True)
+    subprocess.run([sys.executable, '-m', 'accelerate.commands.launch', '-m', 'annotated_transformer.training', '--recipe', row, '--corpus', a.corpus,
+                    *(['--data_dir', a.data] if a.data else []), '--out', str(run), '--set', changes, '--resume'], check=True)
+
+def score(run, recipe):
+    "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
+    model, lines = load_model(run), read_metrics(run)
+    with torch.no_grad(): loss, accuracy = validate(model, batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
+    return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
+        k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
+        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], last_train_loss=[m['loss'] for m in lines if 'loss' in m][-1])
+
+def write(path, value):
+    "A file is there whole or not at all."
+    new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(value)); new.replace(path)
 
 def main(a):
     rows = chosen(a.rows)
     if a.dry_run: return estimate(rows, a)
-    accelerator = Accelerator()
-    store, main_process = a.runs / f'{a.corpus}_{a.scale}_parts', accelerator.is_main_process
+    if a.scale == 'mini': torch.set_num_threads(1)
+    store = a.runs / f'{a.corpus}_{a.scale}_parts'
     store.mkdir(parents=True, exist_ok=True)
-    said = dict(scale=a.scale, corpus=a.corpus, set=a.set)
-    if not (store / 'settings.json').exists() and main_process: (store / 'settings.json').write_text(json.dumps(said))
-    accelerator.wait_for_everyone()
-    if (was := json.loads((store / 'settings.json').read_text())) != said: sys.exit(f'error: {store} was begun with {was}: choose another --runs')
+    said, settings, second = dict(scale=a.scale, corpus=a.corpus, set=a.set), store / 'settings.json', store / 'second.json'
+    if not settings.exists(): write(settings, said)
+    if (was := json.loads(settings.read_text())) != said: sys.exit(f'error: {store} was begun with {was}: choose another --runs')
     part = lambda row, seed: store / f'{row}-{seed}.json'
+    read = lambda row, seed: json.loads(part(row, seed).read_text())
+    first = lambda rows: [(row, seed) for seed in range(max(a.seeds, a.base_seeds)) for row in rows if seed < (a.base_seeds if row == 'base' else a.seeds)]
+    further = lambda: [(row, seed) for seed in (a.seeds, a.seeds + 1) for row in (json.loads(second.read_text()) if second.exists() else ())]
+    missing = lambda runs: [key for key in runs if not part(*key).exists()]
     def work(todo):
-        for i, (row, seed) in enumerate(todo):
+        for row, seed in todo:
             if part(row, seed).exists(): continue
-            run, recipe, start = a.runs / f'{a.corpus}_{a.scale}_{row}_{seed}', variation(row, a.scale, f'{a.set} seed={seed}'), time.time()
-            train(recipe, a.corpus, run, a.data, resume=True)
-            found = score(run, recipe, accelerator) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
-            accelerator.wait_for_everyone()
-            if not main_process: continue
-            new = part(row, seed).with_suffix('.new'); new.write_text(json.dumps(found)); new.replace(part(row, seed))
-            left = sum(not part(*other).exists() for other in todo)
-            print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, "
-                  f"about {left * found['minutes'] / 60:.1f} h", flush=True)
-    everything = lambda rows: [(row, seed) for seed in range(max(a.seeds, a.base_seeds)) for row in rows if seed < (a.base_seeds if row == 'base' else a.seeds)]
-    work(everything(rows))
-    runs = lambda rows: {row: [json.loads(part(row, seed).read_text()) for seed in range(99) if part(row, seed).exists()] for row in rows}
-    if a.second and main_process:
-        undecided = [row for row, word in verdicts({row: [r['loss'] for r in found] for row, found in runs(rows).items()}).items() if word == 'undecided']
-        print('undecided:', *undecided, flush=True)
-        (store / 'second.json').write_text(json.dumps(undecided))
-    accelerator.wait_for_everyone()
-    if a.second: work([(row, seed) for seed in (a.seeds, a.seeds + 1) for row in json.loads((store / 'second.json').read_text())])
-    if not main_process: return
-    if missing := [f'{row}, seed {seed}' for row, seed in everything(chosen('A,B,C,D,E')) if not part(row, seed).exists()]:
-        print(f'done; {len(missing)} runs of other rows are missing for the record, first {missing[0]}'); return
+            run, start = a.runs / f'{a.corpus}_{a.scale}_{row}_{seed}', time.time()
+            try: learn(run, row, seed, a)
+            except FileExistsError as e:
+                if 'in use by another run' not in str(e): raise
+                print(f'{row}, seed {seed}: another process is at it', flush=True); continue
+            found = score(run, variation(row, a.scale, f'{a.set} seed={seed}')) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
+            write(part(row, seed), found)
+            left = len(missing(todo))
+            print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)
+    work(first(rows))
+    everything = chosen('A,B,C,D,E')
+    if a.second and not second.exists():          # decided once, over all rows, from the first seeds alone
+        if left := missing(first(everything)): sys.exit(f'error: --second: {len(left)} first runs are missing, e.g. {left[0]}')
+        losses = {row: [read(r, seed)['loss'] for r, seed in first(everything) if r == row] for row in table3}
+        write(second, [row for row, word in verdicts(losses).items() if word == 'undecided'])
+    work([key for key in further() if key[0] in rows])
+    if left := missing(first(everything) + further()):
+        print(f'done; {len(left)} runs of the whole are missing for the record, first {left[0]}'); return
+    runs = {row: [read(r, seed) for r, seed in first(everything) + further() if r == row] for row in table3}
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, {torch.get_num_threads()} thread of {os.cpu_count()} processors',
                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy')}, scale=a.scale, corpus=a.corpus,
-                  expected={row: v.expected for row, v in table3.items()}, runs=runs(table3))
+                  expected={row: v.expected for row, v in table3.items()}, second=[row for row, _ in further()][:len(further()) // 2], runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
-    for row, found in record['runs'].items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))
+    for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))
 
 if __name__ == '__main__': main(p.parse_args())

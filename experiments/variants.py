@@ -1,7 +1,7 @@
 """Variants of the Transformer that only runs can judge: small models on captions, two seeds each, and two length penalties on one model.
 
 Each run is written down when it is scored, in a file of its own; an interrupted command goes on where it was. Several processes
-may share the work by --only.
+may share the work by --only; a last command without it writes the record.
 
     python experiments/variants.py --data data/multi30k --model runs/multi30k_seed0 --out nbs/results/variants.json
 """
@@ -26,6 +26,7 @@ p.add_argument('--data', required=True, help='folder of Multi30k')
 p.add_argument('--model', help='a trained run, to compare length penalties on the validation captions')
 p.add_argument('--only', nargs='+', default=list(variants), choices=variants, metavar='NAME', help=f'variants to work at: {", ".join(variants)}')
 p.add_argument('--seeds', type=int, default=2)
+p.add_argument('--base_seeds', type=int, default=7, help='of base, with which the others are compared')
 p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--runs', type=Path, default=Path('runs/variants'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
@@ -34,13 +35,17 @@ PENALTIES = {'((5 + length)/6)^α': lambda length, alpha=.6: ((5 + length) / 6) 
 def learn(run, name, seed, a):
     "Train a variant; its loss on the validation captions with the mean of the last checkpoints. A run that diverges has none."
     recipe, model = variant(name, f'{a.set} seed={seed}')
-    try: train(recipe, 'multi30k_en_de', run, a.data, resume=True, model=model)
-    except FloatingPointError as e: return dict(loss=None, diverged=str(e))
-    model = load_model(run, model=variant(name, f'{a.set} seed={seed}')[1])
-    with torch.no_grad(): loss, accuracy = validate(model, batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator())
-    lines = read_metrics(run)
-    return dict(loss=loss, accuracy=accuracy, curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m],
-                largest_gradient=max(m['grad_norm'] for m in lines if 'grad_norm' in m))
+    lost = lambda why: dict(loss=None, diverged=why, curve=curve())
+    curve = lambda: [(m['step'], m['valid_loss']) for m in read_metrics(run) if 'valid_loss' in m]
+    try:
+        train(recipe, 'multi30k_en_de', run, a.data, resume=True, model=model)
+        model = load_model(run, model=variant(name, f'{a.set} seed={seed}')[1])
+    except (FloatingPointError, ValueError) as e:
+        if isinstance(e, ValueError) and 'not finite' not in str(e): raise
+        return lost(str(e))
+    with torch.no_grad(): loss, accuracy = validate(model, batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    if not math.isfinite(loss): return lost('loss of the averaged model')
+    return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in read_metrics(run) if 'grad_norm' in m))
 
 def search(a):
     "BLEU and length of the validation captions by beam, α and penalty, all by one model."
@@ -70,14 +75,14 @@ def main(a):
     if once('settings', lambda: a.set) != a.set: sys.exit(f'error: {parts} was begun with another --set: choose another --runs')
     place = lambda name, seed: f"{name.replace(', ', '_').replace(' ', '-').replace('√', '')}_{seed}"
     read = lambda name, seed: once(place(name, seed), lambda: learn(a.runs / place(name, seed), name, seed, a))
-    for seed in range(a.seeds):
-        for name in a.only: read(name, seed)
-    searched = once('search', lambda: search(a)) if a.model else None
+    seeds = lambda name: range(a.base_seeds if name == 'base' else a.seeds)
+    for name, seed in sorted(((name, seed) for name in a.only for seed in seeds(name)), key=lambda key: key[1]): read(name, seed)
+    searched = once('search', lambda: search(a)) if a.model or (parts / 'search.json').exists() else None
     if {*a.only} < {*variants}: return
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu')},
-                  runs={name: [read(name, seed) for seed in range(a.seeds)] for name in variants}, search=searched)
+                  runs={name: [read(name, seed) for seed in seeds(name)] for name in variants}, search=searched)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<32}', ' '.join(f"{r['loss'] or math.nan:.4f}" for r in found))
 
