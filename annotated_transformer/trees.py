@@ -97,7 +97,7 @@ def tree_from(
         elif node is not None: tree = node
     if tree is None: raise ValueError(
         f'at the end, {stack[-1][0]} is open' if stack else 'there are no tokens')
-    if left := [*leaves]: raise ValueError(f'at the end, {len(left)} words are left')
+    if left := [*leaves]: raise ValueError(f'at the end, words left: {len(left)}')
     return tree
 
 # %% ../nbs/63a_trees.ipynb #read-trees
@@ -133,8 +133,7 @@ def read_trees(
                 if token == '(': stack.append([line, '', []])
                 elif not stack: raise ValueError(f'{token} stands outside of a tree')
                 elif token == ')':
-                    _, label, inside = stack.pop()
-                    tree = closed_bracket(label, inside, root=not stack)
+                    tree = closed_bracket(*stack.pop()[1:], root=not stack)
                     (stack[-1][2] if stack else trees).append(tree)
                 elif stack[-1][1] or stack[-1][2]: stack[-1][2].append(token)
                 else: stack[-1][1] = token
@@ -165,22 +164,17 @@ def bracket_spans(
 def bracket_counts(
     predicted:list,      # trees; None where a parser gave none
     gold:list[Tree],
-) -> np.ndarray:         # (sentences, 5) whole numbers
-    """A row a sentence: brackets matched, in gold, predicted, predicted ones that cross
-    gold ones, and 1 if the prediction is valid: a tree over the same words.
-    Raises ValueError if the lengths differ."""
+) -> np.ndarray:         # (sentences, 4) whole numbers
+    """A row a sentence: brackets matched, in gold, predicted, and 1 if the prediction
+    is valid: a tree over the same words. Raises ValueError if the lengths differ."""
     if len(predicted) != len(gold):
         raise ValueError(f'{len(predicted)} predictions, {len(gold)} gold trees')
     rows = []
     for ours, right in zip(predicted, gold):
-        right_spans = bracket_spans(right)
-        valid = ours is not None and ours.words == right.words
-        our_spans = bracket_spans(ours, right.tags) if valid else Counter()
-        crossing = sum(n for (_, a, b), n in our_spans.items() if any(
-            c < a < d < b or a < c < b < d for _, c, d in right_spans))
-        rows.append([(our_spans & right_spans).total(), right_spans.total(),
-                     our_spans.total(), crossing, valid])
-    return np.array(rows, dtype=int).reshape(-1, 5)
+        wanted, valid = bracket_spans(right), bool(ours) and ours.words == right.words
+        found = bracket_spans(ours, right.tags) if valid else Counter()
+        rows.append([(found & wanted).total(), wanted.total(), found.total(), valid])
+    return np.array(rows, dtype=int).reshape(-1, 4)
 
 def bracket_f1(matched, in_gold, in_predicted):
     "2 m / (g + p) in per cent, 0 if there is no bracket."
@@ -194,13 +188,11 @@ def drawn_f1(rows, draws=1000, seed=0) -> np.ndarray:
     return bracket_f1(*(times @ rows[:, :3]).T)
 
 def score_summary(rows) -> dict:
-    "F1, recall, precision, exact and crossing-free sentences in per cent, from counts."
-    matched, in_gold, in_predicted, crossing, valid = rows.T
+    "F1, recall, precision and exactly right sentences in per cent, from counts."
     m, g, p, n = *rows[:, :3].sum(0).tolist(), max(len(rows), 1)
-    exact = valid * (matched == in_gold) * (matched == in_predicted)
+    exact = (rows[:, :1] == rows[:, 1:3]).all(1) * rows[:, 3]
     return dict(F1=float(bracket_f1(m, g, p)), recall=100 * m / max(g, 1),
                 precision=100 * m / max(p, 1), exact=100 * exact.sum().item() / n,
-                uncrossed=100 * (valid * (crossing == 0)).sum().item() / n,
                 sentences=len(rows))
 
 # %% ../nbs/63a_trees.ipynb #score-trees
@@ -216,10 +208,10 @@ def score_trees(
     counts = np.array([not deleted_tags.issuperset(t.tags) for t in gold], bool)
     rows = bracket_counts(predicted, gold)[keep & counts]
     if not len(rows): raise ValueError('no sentence is left to score')
-    low, high = np.percentile(drawn_f1(rows), [2.5, 97.5])
-    return score_summary(rows) | {'95 % interval': (float(low), float(high)),
-                            'invalid': int((1 - rows[:, 4]).sum()),
-                            'EVALB': score_summary(rows[rows[:, 4] == 1])}
+    return score_summary(rows) | {
+        '95 % interval': tuple(np.percentile(drawn_f1(rows), [2.5, 97.5]).tolist()),
+        'invalid': int((1 - rows[:, 3]).sum()),
+        'EVALB': score_summary(rows[rows[:, 3] == 1])}
 
 # %% ../nbs/63a_trees.ipynb #treebank
 sample_split = dict(train=range(1, 160), development=range(160, 180))
@@ -250,8 +242,7 @@ def treebank(
     trees = {split: [] for split in splits}
     for name, content in treebank_files(path):
         number = re.search(r'(\d+)\.mrg$', name)
-        for split, numbers in splits.items():
-            if not number or int(number[1]) not in numbers: continue
+        for split in [s for s in splits if number and int(number[1]) in splits[s]]:
             try: trees[split] += read_trees(content.decode(), name)
             except UnicodeDecodeError as e: raise ValueError(f'{name}: {e}') from e
     for split, found in trees.items():

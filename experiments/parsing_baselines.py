@@ -129,7 +129,7 @@ def evalb(binary, predicted, gold):
         put('prm', PRM), put('gold', ''.join(f'(TOP {t})\n' for t in gold)), put('test', ''.join(f'(TOP {t})\n' if t else '\n' for t in predicted))
         shown = subprocess.run([binary, '-p', 'prm', 'gold', 'test'], cwd=folder, capture_output=True, text=True).stdout
     names = {'Bracketing FMeasure': 'F1', 'Bracketing Recall': 'recall', 'Bracketing Precision': 'precision', 'Complete match': 'exact',
-             'No crossing': 'uncrossed', 'Number of Valid sentence': 'sentences'}
+             'Number of Valid sentence': 'sentences'}
     return [{names[key.strip()]: float(value) for key, value in re.findall(r'^(.+?)= +(\S+)$', part, re.MULTILINE) if key.strip() in names}
             for part in re.split(r'^-- .*$', shown, flags=re.MULTILINE)[1:]]
 
