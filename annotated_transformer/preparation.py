@@ -23,7 +23,7 @@ from .tokenizer import (
 @dataclass(frozen=True)
 class Preparation:
     "How text becomes ids. Raises ValueError on impossible values."
-    text: str = 'raw'            # or 'moses_lc', as older tables are scored
+    text: str = 'raw'            # 'moses_lc', as older tables are scored; or 'words'
     vocab_size: int = 37000      # V, tokens shared by source and target, §5.1
     max_len: int = 1024          # tokens on a side
     byte_fallback: bool = True   # unknown characters as bytes; takes 256 tokens
@@ -33,7 +33,7 @@ class Preparation:
     def __post_init__(self):
         check_types(self)
         check(vars(self), 'vocab_size max_len src_vocab_size', least=1)
-        check(vars(self), 'text', among=('raw', 'moses_lc'))
+        check(vars(self), 'text', among=('raw', 'moses_lc', 'words'))
         check(vars(self), 'too_long', among=('drop', 'refuse'))
 
 # %% ../nbs/51d_preparation.ipynb #data-key
@@ -52,8 +52,10 @@ def data_key(
 # %% ../nbs/51d_preparation.ipynb #cut
 def learn_tokens(p:Preparation, train) -> Tokenizer:
     "One tokenizer for both sides of a split; or two, the target's carrying the other."
-    def learn(V, *sides): return Tokenizer.train(
-        training_text(train, sides=sides), V, byte_fallback=p.byte_fallback)
+    def learn(V, *sides):
+        text = training_text(train, sides=sides)
+        if p.text == 'words': return Tokenizer.of_words(text, V)
+        return Tokenizer.train(text, V, byte_fallback=p.byte_fallback)
     if p.src_vocab_size is None: return learn(p.vocab_size, 'source', 'target')
     tokenizer = learn(p.vocab_size, 'target')
     tokenizer.source = learn(p.src_vocab_size, 'source')

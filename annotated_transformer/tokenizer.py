@@ -125,6 +125,24 @@ def tokenizer_files(folder) -> list[Path]:
     both = Path(folder) / 'tokenizer.model', Path(folder) / 'source.model'
     return [p for p in both if p.is_file()]
 
+# %% ../nbs/51b_tokenizer.ipynb #of-words-code
+@patch(cls_method=True)
+def of_words(
+    cls:Tokenizer,
+    sentences,        # iterable of strings
+    vocab_size:int,   # the four special tokens included; what is left over is unused
+) -> Tokenizer:
+    """Every word between blanks is a token.
+    Raises ValueError if `vocab_size` is too small for them."""
+    sentences = list(sentences)
+    words = {word for s in sentences for word in s.split(' ')}
+    spare = vocab_size - 4 - len(words)
+    if spare < 0: raise ValueError(f'vocab_size={vocab_size} has no room for every word '
+                                   f'of this text: use at least {4 + len(words)}')
+    return cls.train(sentences, vocab_size, False, model_type='word',
+                     max_sentence_length=1 << 30,
+                     control_symbols=[f'<unused{i}>' for i in range(spare)])
+
 # %% ../nbs/51b_tokenizer.ipynb #training-text
 def training_text(
     split,             # columns `source` and `target`, e.g. the train split of a corpus
