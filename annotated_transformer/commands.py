@@ -117,7 +117,8 @@ def command(func):
 # %% ../nbs/03_commands.ipynb #main
 homes = dict(                                        # command → module
     train='training', average='evaluation', demo='evaluation', score='production',
-    translate='production', evaluate='production', export='production')
+    translate='production', evaluate='production', export='production',
+    parse='parsing')
 
 def leave(*_):
     """End at once: an exception within a library that is just loading may crash it."""

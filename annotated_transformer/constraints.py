@@ -18,7 +18,7 @@ class Unfinished:
     "What has been written of a tree so far, as far as it decides what may follow."
     words: int          # still to be written
     stack: tuple = ()   # labels of the open brackets, the innermost last
-    begun: int = 0      # brackets opened since the last word or closing token
+    begun: int = 0      # brackets opened since the last word or ended bracket
 
     def choices(self,
         room:int,          # tokens that may still be written, without eos

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['parsing_split', 'known_corpora', 'signature', 'known_words', 'as_known', 'source_line', 'parsing_pairs',
-           'load_treebank', 'Parser', 'tree_or_none', 'NextWordConfig', 'NextWord', 'gold_trees', 'transformer_parse',
-           'flat_scores']
+           'load_treebank', 'Parser', 'tree_or_none', 'NextWordConfig', 'NextWord', 'gold_trees', 'flat_scores',
+           'transformer_parse']
 
 # %% ../nbs/63c_parsing.ipynb #imports
 import sys
@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 import torch
 from datasets import DatasetDict
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from .attention import padding_mask, subsequent_mask
+from .attention import subsequent_mask
 from .commands import command
 from .config import TransformerConfig
 from .constraints import only_trees
@@ -37,9 +38,10 @@ from .trees import (
 
 # %% ../nbs/63c_parsing.ipynb #signature
 def signature(word:str) -> str:
-    "What is kept of an unknown word: a capital, digits, a hyphen, the last two letters."
+    "What is kept of an unknown word: a capital, digits, a hyphen, two last letters."
+    ending = word[-2:].lower() if word[-1].isalpha() else ''
     return '*'.join(['', 'A' * word[0].isupper(), '0' * any(map(str.isdigit, word)),
-                     '-' * ('-' in word), word[-2:].lower() if word[-1].isalpha() else ''])
+                     '-' * ('-' in word), ending])
 
 def known_words(words) -> set[str]:
     "The words that occur twice, and signatures that two of the others share."
@@ -69,7 +71,8 @@ def parsing_pairs(
     known = known_words(word for tree in trees['train'] for word in tree.words)
     return DatasetDict({split: store(
         (source_line(as_known(tree.words, known), tree.tags if tagged else None),
-         ' '.join(linearise(tree))) for tree in found) for split, found in trees.items()})
+         ' '.join(linearise(tree))) for tree in found)
+        for split, found in trees.items()})
 
 def load_treebank(data_dir, src:str, tgt:str) -> DatasetDict:
     """The Penn Treebank, or NLTK's sample of it, from a folder.
@@ -117,39 +120,41 @@ class Parser(Translator):
         return beam_search(self.models, src, beam, alpha, self.extra, n_best, allow,
                            bos_id=t.bos_id, eos_id=t.eos_id)
 
-    def parse(self,
-        sentences:list[list[str]],   # words
-        tags:list[list[str]]=None,   # their parts of speech, for a run that reads them
-        beam:int=21, alpha:float=.3, # §6.3
-        tokens:int=16384,            # padded source tokens, over all beams, at a time
-        progress:bool=False,
-    ) -> list:                       # trees; None where there is none
-        """The tree of each sentence. Raises ValueError on a sentence without words, or
-        too long, and if tags are missing, or given to a run that reads none."""
-        if (tags is None) == (self.config['source'] == 'tagged'): raise ValueError(
-            'this run reads words and their tags' if tags is None else
-            'this run reads words alone: give no tags')
-        check_search(beam, alpha)
-        tags, most = tags or [None] * len(sentences), self.config['model']['max_len']
-        if [] in sentences:
-            raise ValueError(f'sentence {sentences.index([]) + 1} has no words')
-        lines = [source_line(*both) for both in zip(sentences, tags)]
-        ids = self.encode(lines)
-        for n, (line, row) in enumerate(zip(lines, ids), 1):
-            if len(row) > most: raise ValueError(
-                f'sentence {n} has more than max_len={most} tokens')
-            if len(row) != len(line.split(' ')) + 1: raise ValueError(
-                f'sentence {n} has unknown words, and this run has no token for them')
-        found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
-                                tokens // beam, progress)
-        written = self.tokenizer.decode([hypotheses[0].ids for hypotheses in found])
-        return [tree_or_none(line.split(), *both)
-                for line, *both in zip(written, sentences, tags)]
-
+# %% ../nbs/63c_parsing.ipynb #parse
 def tree_or_none(tokens, words, tags=None):
     "What `tree_from` reads, None if that is no tree over these words."
     try: return tree_from(tokens, words, tags)
     except ValueError: return None
+
+@patch
+def parse(self:Parser,
+    sentences:list[list[str]],   # words
+    tags:list[list[str]]=None,   # their parts of speech, for a run that reads them
+    beam:int=21, alpha:float=.3, # §6.3
+    tokens:int=16384,            # padded source tokens, over all beams, at a time
+    progress:bool=False,
+) -> list:                       # trees; None where there is none
+    """The tree of each sentence. Raises ValueError on a sentence without words, or
+    too long, and if tags are missing, or given to a run that reads none."""
+    if (tags is None) == (self.config['source'] == 'tagged'): raise ValueError(
+        'this run reads words and their tags' if tags is None else
+        'this run reads words alone: give no tags')
+    check_search(beam, alpha)
+    tags, most = tags or [None] * len(sentences), self.config['model']['max_len']
+    if [] in sentences:
+        raise ValueError(f'sentence {sentences.index([]) + 1} has no words')
+    lines = [source_line(*both) for both in zip(sentences, tags)]
+    ids = self.encode(lines)
+    for n, (line, row) in enumerate(zip(lines, ids), 1):
+        if len(row) > most: raise ValueError(
+            f'sentence {n} has more than max_len={most} tokens')
+        if len(row) != len(line.split(' ')) + 1: raise ValueError(
+            f'sentence {n} has unknown words, and this run has no token for them')
+    found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
+                            tokens // beam, progress)
+    written = self.tokenizer.decode([hypotheses[0].ids for hypotheses in found])
+    return [tree_or_none(line.split(), *both)
+            for line, *both in zip(written, sentences, tags)]
 
 # %% ../nbs/63c_parsing.ipynb #next-word
 @dataclass(frozen=True)
@@ -202,6 +207,14 @@ def gold_trees(path) -> list[Tree]:
     if path.is_dir(): return treebank(path, dict(test=parsing_split['test']))['test']
     with reading(path) as raw: return read_trees(raw.read().decode(), path.name)
 
+def flat_scores(scores:dict) -> dict:
+    "What `score_trees` gave, one level deep."
+    low, high = scores['95 % interval']
+    return (scores | {'95 % interval': f'{low:.2f} to {high:.2f}'}
+            | {f'EVALB {name}': value for name, value in scores['EVALB'].items()}
+            | dict(EVALB='without invalid sentences'))
+
+# %% ../nbs/63c_parsing.ipynb #transformer-parse
 @command
 def transformer_parse(
     run_dir:str,          # run directory, of --corpus treebank or treebank_tagged
@@ -210,7 +223,7 @@ def transformer_parse(
     out:str=None,         # with --gold: write the trees here, one a line
     beam:int=21,          # live hypotheses
     alpha:float=0.3,      # length penalty
-    free:bool=False,      # let the search write anything; where it is no tree: a blank line
+    free:bool=False,      # let the search write anything; no tree: a blank line
     weights:str='average',   # of the last checkpoints; or best, last
 ):
     """Parse lines of words: one tree out for each line in, in order; or parse the
@@ -223,23 +236,15 @@ def transformer_parse(
     if out: free_to_write(out, [gold])
     right = gold_trees(gold) if gold else []
     parser = Parser.from_pretrained(run_dir, weights=weights)
-    parser.constrained, tagged = not free, parser.config['source'] == 'tagged'
+    parser.constrained = not free
     parse = partial(parser.parse, beam=beam, alpha=alpha)
     if gold:
-        found = parse([t.words for t in right], [t.tags for t in right] if tagged else None,
-                      progress=True)
+        tags = [t.tags for t in right] if parser.config['source'] == 'tagged' else None
+        found = parse([t.words for t in right], tags, progress=True)
         if out: replace_text(out, ''.join(f'{tree or ""}\n' for tree in found))
-        show_scores(flat_scores(score_trees(found, right)))
-    else:
-        with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
-            for block in blocks(raw, input or 'standard input'):
-                lines = [line.decode(errors='replace').split() for line in block]
-                trees = iter(parse([words for words in lines if words]))
-                for words in lines: print((words and next(trees)) or '', flush=True)
-
-def flat_scores(scores:dict) -> dict:
-    "What `score_trees` gave, one level deep."
-    low, high = scores['95 % interval']
-    return (scores | {'95 % interval': f'{low:.2f} to {high:.2f}'}
-            | {f'EVALB {name}': value for name, value in scores['EVALB'].items()}
-            | dict(EVALB='without invalid sentences'))
+        return show_scores(flat_scores(score_trees(found, right)))
+    with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
+        for block in blocks(raw, input or 'standard input'):
+            lines = [line.decode(errors='replace').split() for line in block]
+            trees = iter(parse([words for words in lines if words]))
+            for words in lines: print((words and next(trees)) or '', flush=True)

@@ -137,8 +137,9 @@ def of_words(
     sentences = list(sentences)
     words = {word for s in sentences for word in s.split(' ')}
     spare = vocab_size - 4 - len(words)
-    if spare < 0: raise ValueError(f'vocab_size={vocab_size} has no room for every word '
-                                   f'of this text: use at least {4 + len(words)}')
+    if spare < 0: raise ValueError(
+        f'vocab_size={vocab_size} has no room for every word of this text: '
+        f'use at least {4 + len(words)}')
     return cls.train(sentences, vocab_size, False, model_type='word',
                      max_sentence_length=1 << 30,
                      control_symbols=[f'<unused{i}>' for i in range(spare)])

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from importlib.metadata import version
 from pathlib import Path
 import numpy as np
+from annotated_transformer.parsing import signature
 from annotated_transformer.trees import Tree, bracket_counts, linearise, score_trees, tree_from, treebank
 
 def right_branching(words, tags):
@@ -23,10 +24,6 @@ def right_branching(words, tags):
 
 PRM = 'DEBUG 0\nMAX_ERROR 100000\nCUTOFF_LEN 40\nLABELED 1\nDELETE_LABEL_FOR_LENGTH -NONE-\nEQ_LABEL ADVP PRT\n' + ''.join(
     f'DELETE_LABEL {tag}\n' for tag in ('TOP', '-NONE-', ',', ':', '``', "''", '.'))
-
-def signature(word):
-    "What is seen of a word that is not known: capitals, digits, a hyphen, the last two letters."
-    return '*'.join(['', 'A' * word[0].isupper(), '0' * any(map(str.isdigit, word)), '-' * ('-' in word), word[-2:].lower() if word[-1].isalpha() else ''])
 
 def binary(label, children, horizontal):
     """The rules of one constituent, at most two symbols on the right. What is still to come is a symbol that begins with @: if

@@ -1,0 +1,150 @@
+"""Section 6.3 at the size of NLTK's sample of the Penn Treebank: the Transformer as a parser, from words, with tags, told the next word.
+
+Each run is trained, parses the development files with the search constrained and free, and is written down in a file of its own; an
+interrupted command goes on where it was. Several processes may share the work by --only; a last command without it writes the record.
+The tags that are predicted come from NLTK's averaged perceptron (pip install nltk), for training files from one that did not see them.
+
+    python experiments/parsing.py --data data/treebank --out nbs/results/parsing.json
+"""
+import argparse, json, os, platform, random, re, subprocess, sys, time
+from collections import Counter
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+import torch
+from datasets import DatasetDict
+from annotated_transformer.log import read_metrics
+from annotated_transformer.parsing import NextWordConfig, Parser, parsing_pairs, parsing_split
+from annotated_transformer.recipes import changed, recipes
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.training import train
+from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, treebank
+
+ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds
+    'words': (None, False, 1, 3), 'predicted tags': ('predicted', False, 1, 3), 'gold tags': ('gold', False, 1, 3),
+    'words, next word': (None, True, 1, 3), 'predicted tags, next word': ('predicted', True, 1, 3), 'gold tags, next word': ('gold', True, 1, 1),
+    'words, half': (None, False, 2, 1), 'words, a quarter': (None, False, 4, 1),
+    'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1)}
+OURS = 'The model reads a sentence with attention .'.split()
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--data', type=Path, required=True, help='a folder with the .mrg files, or with the .tar.gz of them')
+p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}')
+p.add_argument('--seeds', type=int, default=3, help='at most so many of each arm')
+p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
+p.add_argument('--beam', type=int, default=21)
+p.add_argument('--runs', type=Path, default=Path('runs/parsing'), help='folder of the runs')
+p.add_argument('--out', type=Path, help='the record, a JSON file')
+
+def perceptron(trees):
+    "A tagger that has learned from these trees."
+    from nltk.tag.perceptron import PerceptronTagger
+    random.seed(0)
+    tagger = PerceptronTagger(load=False)
+    tagger.train([list(zip(t.words, t.tags)) for t in trees])
+    return tagger
+
+def predicted_tags(trees):
+    "Split → tags of each sentence; of the training sentences by a tagger that learned from nine tenths without them."
+    found = {split: [None] * len(some) for split, some in trees.items()}
+    def tag(tagger, split, i): found[split][i] = [tag for _, tag in tagger.tag(trees[split][i].words)]
+    for fold in range(10):
+        tagger = perceptron([t for i, t in enumerate(trees['train']) if i % 10 != fold])
+        for i in range(fold, len(trees['train']), 10): tag(tagger, 'train', i)
+    tagger = perceptron(trees['train'])
+    for split in ('valid', 'test'):
+        for i in range(len(trees[split])): tag(tagger, split, i)
+    return found
+
+def retagged(tree, tags):
+    tags = iter(tags)
+    def again(node): return Tree(next(tags), word=node.word) if node.word else Tree(node.label, tuple(map(again, node.children)))
+    return again(tree)
+
+def by_kind(found, gold):
+    "Brackets matched, in gold, predicted, by label and by the number of words (to the power of two below)."
+    tallies = {'label': {}, 'words': {}}
+    for ours, right in zip(found, gold):
+        wanted = bracket_spans(right)
+        guessed = bracket_spans(ours, right.tags) if ours else Counter()
+        for i, spans in enumerate((wanted & guessed, wanted, guessed)):
+            for (label, begin, end), n in spans.items():
+                for kind, key in ('label', label), ('words', str(1 << (end - begin).bit_length() - 1)):
+                    tallies[kind].setdefault(key, [0, 0, 0])[i] += n
+    return tallies
+
+def looked(parser):
+    "Where the decoder looks while it writes a tree over a sentence of ours, mean of the heads of each layer, and the tree's tokens."
+    tree, = parser.parse([OURS], beam=parser.beam)
+    line = ' '.join(linearise(tree))
+    a = parser.attention(' '.join(OURS), line)
+    return dict(tokens=line.split(), tree=str(tree), weights=[[[round(w, 4) for w in row] for row in layer] for layer in a['memory'].mean(1).tolist()])
+
+def learn(run, trees, arm, seed, a):
+    "Train and parse; what came of it."
+    tags, next_word, share, _ = ARMS[arm]
+    learned = dict(trees, train=trees['train'][:len(trees['train']) // share])
+    pairs = parsing_pairs(learned, tagged=tags is not None)
+    recipe = changed(recipes['parsing_small'], f'{a.set} seed={seed}')
+    if next_word:
+        words = Tokenizer.of_words(pairs['train']['target'], recipe.model.vocab_size)
+        recipe = replace(recipe, model=NextWordConfig(**asdict(recipe.model), word_id=words.encode(['XX'])[0][0], per_word=1 + (tags is not None)))
+    source = 'words' if tags is None else 'tagged'
+    corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
+    start = time.time()
+    train(recipe, corpus, run, resume=True)
+    minutes, parser, gold = (time.time() - start) / 60, Parser.from_pretrained(run), trees['test']
+    parser.beam, found, result = a.beam, {}, {}
+    for way, constrained, beam in ('constrained', True, a.beam), ('free', False, a.beam), ('constrained, greedy', True, 1), ('constrained, beam 5', True, 5):
+        parser.constrained, start = constrained, time.process_time()
+        found[way] = parser.parse([t.words for t in gold], None if tags is None else [t.tags for t in gold], beam=beam)
+        seconds = time.process_time() - start
+        result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(found[way], gold), counts=bracket_counts(found[way], gold).tolist(),
+                           at_most_40=score_trees(found[way], gold, longest=40))
+    parser.constrained = True
+    return result | dict(minutes=minutes, tokens_per_second=[m['tokens_per_s'] for m in read_metrics(run) if 'tokens_per_s' in m][-1:],
+                         curve=[(m['step'], m['valid_loss']) for m in read_metrics(run) if 'valid_loss' in m], kinds=by_kind(found['constrained'], gold),
+                         looked=looked(parser) if tags is None else None, trees=len(learned['train']), recipe=asdict(recipe))
+
+def main(a):
+    torch.set_num_threads(1)
+    parts = a.runs / 'parts'
+    parts.mkdir(parents=True, exist_ok=True)
+    def once(key, make):
+        path = parts / f'{key}.json'
+        if not path.exists():
+            made = make()
+            new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
+        return json.loads(path.read_text())
+    settings = dict(set=a.set, beam=a.beam)
+    if once('settings', lambda: settings) != settings: sys.exit(f'error: {parts} was begun with another --set or --beam: choose another --runs')
+    trees = treebank(a.data, parsing_split)
+    @cache
+    def tagged():
+        tags = once('tags', lambda: predicted_tags(trees))
+        return {split: [retagged(t, new) for t, new in zip(some, tags[split])] for split, some in trees.items()}
+    def read(arm, seed):
+        key = f"{re.sub('[^a-z]+', '-', arm)}_{seed}"
+        def work():
+            given = tagged() if ARMS[arm][0] == 'predicted' else trees
+            made = learn(a.runs / key, given, arm, seed, a)
+            print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid, "
+                  f"{made['minutes']:.0f} minutes", flush=True)
+            return made
+        return once(key, work)
+    seeds = lambda arm: range(min(a.seeds, ARMS[arm][3]))
+    for arm, seed in sorted(((arm, seed) for arm in a.only for seed in seeds(arm)), key=lambda key: key[1]): read(arm, seed)
+    if {*a.only} < {*ARMS}: return
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
+    right = [tag == gold for split in ('train', 'test') for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
+    last = sum(len(t.words) for t in trees['test'])
+    record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
+                  versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'nltk')}, split={s: len(t) for s, t in trees.items()},
+                  tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
+                  runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS})
+    text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
+    if a.out: a.out.write_text(text + '\n')
+    for arm, found in record['runs'].items(): print(f'{arm:<32}', ' '.join(f"{r['constrained']['all']['F1']:.2f}" for r in found))
+
+if __name__ == '__main__': main(p.parse_args())
