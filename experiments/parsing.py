@@ -34,6 +34,7 @@ p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='A
 p.add_argument('--seeds', type=int, default=3, help='at most so many of each arm')
 p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--beam', type=int, default=21)
+p.add_argument('--on', choices=('test', 'valid'), default='test', help='what is parsed; valid: to choose settings by')
 p.add_argument('--runs', type=Path, default=Path('runs/parsing'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
@@ -94,7 +95,7 @@ def learn(run, trees, arm, seed, a):
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start = time.time()
     train(recipe, corpus, run, resume=True)
-    minutes, parser, gold = (time.time() - start) / 60, Parser.from_pretrained(run), trees['test']
+    minutes, parser, gold = (time.time() - start) / 60, Parser.from_pretrained(run), trees[a.on]
     parser.beam, found, result = a.beam, {}, {}
     for way, constrained, beam in ('constrained', True, a.beam), ('free', False, a.beam), ('constrained, greedy', True, 1), ('constrained, beam 5', True, 5):
         parser.constrained, start = constrained, time.process_time()
@@ -117,8 +118,8 @@ def main(a):
             made = make()
             new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
         return json.loads(path.read_text())
-    settings = dict(set=a.set, beam=a.beam)
-    if once('settings', lambda: settings) != settings: sys.exit(f'error: {parts} was begun with another --set or --beam: choose another --runs')
+    settings = dict(set=a.set, beam=a.beam, on=a.on)
+    if once('settings', lambda: settings) != settings: sys.exit(f'error: {parts} was begun with another --set, --beam or --on: choose another --runs')
     trees = treebank(a.data, parsing_split)
     @cache
     def tagged():

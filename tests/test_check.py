@@ -1,5 +1,5 @@
 "tools/check.py must find the faults that are planted here in a small project."
-import json, shutil, subprocess, sys
+import json, shutil, subprocess, sys, threading
 from pathlib import Path
 import pytest
 
@@ -176,7 +176,8 @@ def test_slow_cell(project, monkeypatch):
     "A cell without a flag that takes too long is named; here the limit is a tenth of a second."
     monkeypatch.syspath_prepend(ROOT/'tools')
     import check as tool
-    monkeypatch.setattr(tool, 'WATCHED_TEST', tool.WATCHED_TEST.replace('seconds > 10', 'seconds > .1'))
+    monkeypatch.setattr(tool, 'KITCHEN', tool.KITCHEN.replace('seconds > 10', 'seconds > .1'))
+    monkeypatch.setattr(tool, 'kitchens', threading.local())
     edit(project/'nbs'/'32_attention.ipynb', 4, source=['#| varies: true\n', 'sum(range(20_000_000))'])
     faults = tool.notebook(project/'nbs'/'32_attention.ipynb', project)
     assert len(faults) == 1 and faults[0].startswith('cell step-4 takes '), faults

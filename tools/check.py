@@ -4,7 +4,7 @@
     python tools/check.py --fast              all but running the notebooks and the tests
     python tools/check.py clean 32_attention  only the checks named; a notebook's name runs that notebook
 """
-import argparse, ast, base64, csv, json, os, re, shutil, subprocess, sys, tempfile, time
+import argparse, ast, base64, csv, json, os, re, shutil, subprocess, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
@@ -13,11 +13,13 @@ from pathlib import Path
 ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
 WORKERS, MAX_LINES, MAX_SECONDS, MAX_IMAGE = 2, 40, 10, 120_000
 
+def surroundings():
+    "As a user has them (nbdev does nothing at all where IN_TEST is set), one thread per process."
+    return {k: v for k, v in os.environ.items() if k != 'IN_TEST'} | {'OMP_NUM_THREADS': '1'}
+
 def run(*cmd, cwd):
-    "Run `cmd` as a user would (nbdev does nothing at all where IN_TEST is set), one thread per process."
-    env = {**os.environ, 'OMP_NUM_THREADS': '1'}
-    env.pop('IN_TEST', None)
-    return subprocess.run(list(map(str, cmd)), cwd=cwd, env=env, capture_output=True, text=True, errors='replace')
+    "What `cmd` gives."
+    return subprocess.run(list(map(str, cmd)), cwd=cwd, env=surroundings(), capture_output=True, text=True, errors='replace')
 
 def tail(result, n=12): return '\n'.join((result.stdout + result.stderr).strip().splitlines()[-n:])
 
@@ -243,9 +245,10 @@ def spelling(root):
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
 
 # Time is CPU time, with that of finished child processes: the same on a busy machine as on an idle one.
-WATCHED_TEST = f'''
-import os, sys
+KITCHEN = f'''
+import json, os, sys, traceback
 from itertools import zip_longest
+import accelerate, datasets, matplotlib.pyplot, sacrebleu, sacremoses, seaborn, torch      # slow to load, so once for all notebooks
 from execnb.shell import CaptureShell
 from nbdev.test import nbdev_test
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -261,8 +264,27 @@ def watched(self, cell, **kwargs):
         saved, now = next((pair for pair in zip_longest(saved.splitlines(), now.splitlines(), fillvalue='') if not same(*pair)), (saved, now))
         print(f'FAULT cell {{cell.id}} was saved with {{saved[-300:]!r}} and now gives {{now[-300:]!r}}: save the notebook anew, or mark the cell `#| varies: true`')
 CaptureShell.cell = watched
-nbdev_test.__wrapped__(path=sys.argv[1])
+for line in sys.stdin:
+    root, path, said = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.chdir(root)
+    sys.path[0] = root
+    for fd, file in enumerate((os.devnull, said, said)): os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), fd)
+    try: nbdev_test.__wrapped__(path=path)
+    except Exception: traceback.print_exc(); sys.exit(1)
+    sys.exit()
 '''
+kitchens = threading.local()      # each worker has one process, of which every notebook gets a copy
+
+def cooked(path, root):
+    "Exit status and output of `nbdev_test` on one notebook."
+    if not hasattr(kitchens, 'process'): kitchens.process = subprocess.Popen([sys.executable, '-c', KITCHEN], env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with tempfile.NamedTemporaryFile('r', errors='replace') as said:
+        print(json.dumps([str(root), str(path), said.name]), file=kitchens.process.stdin, flush=True)
+        status = kitchens.process.stdout.readline()
+        return int(status or 1), said.read()
 
 NUMBER = re.compile(r'[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
 
@@ -286,9 +308,9 @@ def same(a, b):
 
 def notebook(path, root):
     "`nbdev_test` passes one notebook; no cell without a flag is slow; what the cells print is what was saved."
-    result = run(sys.executable, '-c', WATCHED_TEST, path, cwd=root)
-    faults = [line.removeprefix('FAULT ') for line in result.stdout.splitlines() if line.startswith('FAULT ')]
-    return faults + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n{tail(result, 20)}'] if result.returncode else [])
+    status, said = cooked(path, root)
+    faults = [line.removeprefix('FAULT ') for line in said.splitlines() if line.startswith('FAULT ')]
+    return faults + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n' + '\n'.join(said.strip().splitlines()[-20:])] if status else [])
 
 def pytest(path, root):
     "The tests of one file pass."
