@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 import torch
 from torch import Tensor
+from .files import check
 
 # %% ../nbs/63b_constraints.ipynb #unfinished
 @dataclass(frozen=True)
@@ -51,12 +52,13 @@ def only_trees(
 ) -> Callable:
     """For the `allow` of `beam_search`: every line becomes a tree over the words of its
     source (a pushdown automaton). Raises ValueError if there is no room for one."""
+    check(bounds, ' '.join(bounds), least=1)
     for i, (n, limit) in enumerate(zip(words, limits), 1):
         if not n or n + 3 > limit: raise ValueError(
             f'source {i}: no tree of {n} words fits into {limit} tokens')
     tokens = [p[1:] if p[:1] == '▁' else '' for p in pieces]
     kinds = [t and {'(': 'open', ')': 'close'}.get(t[0], 'word') for t in tokens]
-    kinds[eos_id], states = 'end', [{(): Unfinished(n)} for n in words]
+    kinds[eos_id], states = 'end', []      # of the prefixes of the last step
     @cache
     def mask(allowed, innermost):
         return torch.tensor([
@@ -66,6 +68,7 @@ def only_trees(
         rows:Tensor,     # the source of each row (B,)
         ids:Tensor,      # their prefixes, with bos (B, n, t)
     ) -> Tensor:         # may this token follow? (B, n, V)
+        if ids.size(-1) == 1: states[:] = [{(): Unfinished(n)} for n in words]
         room = [limit - ids.size(-1) for limit in limits]
         may = torch.zeros(*ids.shape[:2], len(tokens), dtype=torch.bool)
         for r, i in enumerate(rows.tolist()):

@@ -122,10 +122,11 @@ def parse_name(
     """Kind and both languages of a corpus.
     Raises ValueError on an unknown name, FileNotFoundError on a missing folder."""
     if isinstance(corpus, dict): return ['own', *columns_of(corpus)]
-    if corpus not in [*known_corpora, *short_names]: every_chapter()
+    kind, *pair = corpus.split('_')
+    own = kind in ('text', 'hub') and len(pair) == 2 and all(pair)
+    if not own and corpus not in [*known_corpora, *short_names]: every_chapter()
     full = short_names.get(corpus, corpus)
     kind, *pair = full.split('_')
-    own = kind in ('text', 'hub') and len(pair) == 2 and all(pair)
     if not own and full not in known_corpora: raise ValueError(
         f'no corpus {corpus!r}; known: {", ".join([*short_names, *known_corpora])}, '
         'and text_SRC_TGT for your own files, hub_SRC_TGT for data sets of the hub')

@@ -8,16 +8,16 @@ The tags that are predicted come from NLTK's averaged perceptron (pip install nl
 """
 import argparse, json, os, platform, random, re, subprocess, sys, time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 import torch
 from datasets import DatasetDict
 from annotated_transformer.log import read_metrics
-from annotated_transformer.parsing import NextWordConfig, Parser, parsing_pairs, parsing_split
+from annotated_transformer.next_word import told_next_word
+from annotated_transformer.parsing import Parser, parsing_pairs, parsing_split
 from annotated_transformer.recipes import changed, recipes
-from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.training import train
 from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, treebank
 
@@ -82,15 +82,13 @@ def looked(parser):
     a = parser.attention(' '.join(OURS), line)
     return dict(tokens=line.split(), tree=str(tree), weights=[[[round(w, 4) for w in row] for row in layer] for layer in a['memory'].mean(1).tolist()])
 
-def learn(run, trees, arm, seed, a):
-    "Train and parse; what came of it."
+def learn(run, trees, given, arm, seed, a):
+    "Train and parse; what came of it. `given`: the trees with the tags that the parser sees; `trees`: as they are, by which it is scored."
     tags, next_word, share, _ = ARMS[arm]
-    learned = dict(trees, train=trees['train'][:len(trees['train']) // share])
+    learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
     recipe = changed(recipes['parsing_small'], f'{a.set} seed={seed}')
-    if next_word:
-        words = Tokenizer.of_words(pairs['train']['target'], recipe.model.vocab_size)
-        recipe = replace(recipe, model=NextWordConfig(**asdict(recipe.model), word_id=words.encode(['XX'])[0][0], per_word=1 + (tags is not None)))
+    if next_word: recipe = told_next_word(recipe, pairs, tagged=tags is not None)
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start = time.time()
@@ -99,7 +97,7 @@ def learn(run, trees, arm, seed, a):
     parser.beam, found, result = a.beam, {}, {}
     for way, constrained, beam in ('constrained', True, a.beam), ('free', False, a.beam), ('constrained, greedy', True, 1), ('constrained, beam 5', True, 5):
         parser.constrained, start = constrained, time.process_time()
-        found[way] = parser.parse([t.words for t in gold], None if tags is None else [t.tags for t in gold], beam=beam)
+        found[way] = parser.parse([t.words for t in gold], None if tags is None else [t.tags for t in given[a.on]], beam=beam)
         seconds = time.process_time() - start
         result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(found[way], gold), counts=bracket_counts(found[way], gold).tolist(),
                            at_most_40=score_trees(found[way], gold, longest=40))
@@ -129,7 +127,7 @@ def main(a):
         key = f"{re.sub('[^a-z]+', '-', arm)}_{seed}"
         def work():
             given = tagged() if ARMS[arm][0] == 'predicted' else trees
-            made = learn(a.runs / key, given, arm, seed, a)
+            made = learn(a.runs / key, trees, given, arm, seed, a)
             print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid, "
                   f"{made['minutes']:.0f} minutes", flush=True)
             return made
