@@ -76,11 +76,12 @@ def by_kind(found, gold):
     return tallies
 
 def looked(parser):
-    "Where the decoder looks while it writes a tree over a sentence of ours, mean of the heads of each layer, and the tree's tokens."
+    "The tree of a sentence of ours, and where the decoder looks while it writes it: at the words, at its own tokens (layers, heads, rows)."
     tree, = parser.parse([OURS], beam=parser.beam)
-    line = ' '.join(linearise(tree))
-    a = parser.attention(' '.join(OURS), line)
-    return dict(tokens=line.split(), tree=str(tree), weights=[[[round(w, 4) for w in row] for row in layer] for layer in a['memory'].mean(1).tolist()])
+    tokens = linearise(tree)
+    a = parser.attention(' '.join(OURS), ' '.join(tokens))
+    kept = lambda weights: [[[[round(w, 3) for w in row] for row in head] for head in layer] for layer in weights.tolist()]
+    return dict(tokens=tokens, tree=str(tree), words=kept(a['memory']), own=kept(a['decoder']))
 
 def learn(run, trees, given, arm, seed, a):
     "Train and parse; what came of it. `given`: the trees with the tags that the parser sees; `trees`: as they are, by which it is scored."
