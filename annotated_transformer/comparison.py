@@ -28,7 +28,7 @@ families = {   # recipe: its model, the peak of its learning rate
     'rnn_general_tiny':                      # Luong's attention, without a loop
         (RecurrentConfig(4000, d_model=256, score='general', P_drop=.2), 3e-3),
     'bytenet_tiny':
-        (ByteNetConfig(4000, d_model=128, a=1.6, P_drop=.2), 3e-2),
+        (ByteNetConfig(4000, d_model=128, a=1.6, P_drop=.2), 1e-2),
     'convs2s_tiny':
         (ConvS2SConfig(4000, d_model=192, P_drop=.2), 3e-2),
     'transformer_tiny':
