@@ -6,11 +6,10 @@ The tags that are predicted come from NLTK's averaged perceptron (pip install nl
 
     python experiments/parsing.py --data data/treebank --out nbs/results/parsing.json
 """
-import argparse, json, os, platform, random, re, subprocess, sys, time
+import argparse, json, random, re, time
 from collections import Counter
 from dataclasses import asdict
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 import torch
 from datasets import DatasetDict
@@ -19,6 +18,7 @@ from annotated_transformer.next_word import told_next_word
 from annotated_transformer.parsing import Parser, parsing_pairs, parsing_split
 from annotated_transformer.recipes import changed, recipes
 from annotated_transformer.training import train
+from recording import Parts, provenance
 from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, treebank
 
 ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds
@@ -109,20 +109,11 @@ def learn(run, trees, given, arm, seed, a):
 
 def main(a):
     torch.set_num_threads(1)
-    parts = a.runs / 'parts'
-    parts.mkdir(parents=True, exist_ok=True)
-    def once(key, make):
-        path = parts / f'{key}.json'
-        if not path.exists():
-            made = make()
-            new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
-        return json.loads(path.read_text())
-    settings = dict(set=a.set, beam=a.beam, on=a.on)
-    if once('settings', lambda: settings) != settings: sys.exit(f'error: {parts} was begun with another --set, --beam or --on: choose another --runs')
+    once = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on)).once
     trees = treebank(a.data, parsing_split)
     @cache
     def tagged():
-        tags = once('tags', lambda: predicted_tags(trees))
+        tags = once('tags', lambda: predicted_tags(trees), quiet=True)
         return {split: [retagged(t, new) for t, new in zip(some, tags[split])] for split, some in trees.items()}
     def read(arm, seed):
         key = f"{re.sub('[^a-z]+', '-', arm)}_{seed}"
@@ -136,12 +127,10 @@ def main(a):
     seeds = lambda arm: range(min(a.seeds, ARMS[arm][3]))
     for arm, seed in sorted(((arm, seed) for arm in a.only for seed in seeds(arm)), key=lambda key: key[1]): read(arm, seed)
     if {*a.only} < {*ARMS}: return
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     right = [tag == gold for split in ('train', 'test') for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
     last = sum(len(t.words) for t in trees['test'])
-    record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
-                  versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'nltk')}, split={s: len(t) for s, t in trees.items()},
-                  tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(
+        split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
                   runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS})
     text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
     if a.out: a.out.write_text(text + '\n')

@@ -12,8 +12,7 @@ own --only; the one that finds all done writes the record.
 
     python experiments/table2.py --data data/multi30k --out nbs/results/table2.json
 """
-import argparse, gc, json, os, platform, shutil, subprocess, sys, time
-from importlib.metadata import version
+import argparse, gc, json, shutil, time
 from pathlib import Path
 from statistics import median
 import torch
@@ -30,6 +29,7 @@ from annotated_transformer.regularization import label_smoothed_loss
 from annotated_transformer.tokenizer import moses_lc
 from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
+from recording import Parts, provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
@@ -51,18 +51,7 @@ EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
 def main(a):
     torch.set_num_threads(1)
     a.runs.mkdir(parents=True, exist_ok=True)
-    store = a.runs / f'{a.corpus}_parts'
-    store.mkdir(exist_ok=True)
-    def once(*keys, make):
-        "A part of the record: as it was found before, or made and written down."
-        path = store / ('-'.join(keys).replace(' ', '_') + '.json')
-        if not path.exists():
-            made = make()
-            new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
-            print(*keys, {k: v for k, v in made.items() if not isinstance(v, (list, dict))}, flush=True)
-        return json.loads(path.read_text())
-    said = {k: v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}
-    if (was := once('settings', make=lambda: said)) != said: sys.exit(f'error: {store} was begun with other settings, {was}: choose another --runs')
+    once = Parts(a.runs / f'{a.corpus}_parts', {k: v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}).once
     mine = a.only or a.families
     def recipe(name, changes=''): return get_recipe(name, ' '.join([a.set, changes]))
     def learn(run, name, steps, rate, seed=0, until=None):
@@ -94,7 +83,7 @@ def main(a):
                 if i: found[name]['seconds_of_rounds'].append(time.process_time() - start)      # the first warms up
         for name in found: found[name]['seconds'] = median(found[name]['seconds_of_rounds'])
         return found
-    cost = once('cost', make=costs)
+    cost = once('cost', costs)
     of = lambda name, what: cost[a.yardstick][what] / cost[name][what]
     budget = {name: {what: max(1, round(a.updates * of(name, what))) for what in ('flops', 'seconds')} for name in a.families}
 
@@ -108,7 +97,7 @@ def main(a):
         "Rates with their validation losses, tried from the middle of the list outwards until the best has two worse neighbours."
         tried, todo = {}, a.rates[1:3] or a.rates
         while todo:
-            for rate in todo: tried[rate] = once('probe', name, f'{rate:g}', make=lambda: probe(name, rate))['valid_loss']
+            for rate in todo: tried[rate] = once(f'probe-{name}-{rate:g}', lambda: probe(name, rate))['valid_loss']
             best = a.rates.index(min(tried, key=tried.get))
             todo = [rate for rate in a.rates[max(0, best - 1):best + 2] if rate not in tried]
         return tried
@@ -126,7 +115,7 @@ def main(a):
         run = a.runs / f'{a.corpus}_{name}_{rate:g}_{seed}'
         learn(run, name, budget[name]['flops'], rate, seed, until)
         return score(run, until)
-    read = lambda name, rate, seed, until: once('run', name, f'{rate:g}', f'{seed}', f'{until}', make=lambda: scored(name, rate, seed, until))
+    read = lambda name, rate, seed, until: once(f'run-{name}-{rate:g}-{seed}-{until}', lambda: scored(name, rate, seed, until))
     def chosen(name):
         "The better at the end of the two rates that are best at first."
         two, until = sorted(probes[name], key=probes[name].get)[:2], min(budget[name].values())
@@ -139,10 +128,8 @@ def main(a):
             for until in sorted({*budget[name].values()}): read(name, rates[name], seed, until)
     if {*mine} < {*a.families}: print('done: ' + ', '.join(mine) + '; without --only, the record is written when all are there'); return
     runs = {name: {what: [read(name, rates[name], seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
-    done = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
-                versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, corpus=a.corpus, updates=a.updates,
-                yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
+    done = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses') | dict(
+                corpus=a.corpus, updates=a.updates, yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
                 rates=rates, probe={name: {f'{rate:g}': loss for rate, loss in tried.items()} for name, tried in probes.items()}, ends=ends, runs=runs)
     if a.out: a.out.write_text(json.dumps(done, indent=1, ensure_ascii=False) + '\n')
     for name in a.families:

@@ -9,8 +9,7 @@ they leave undecided. Runs of one seed share the order of their sentences. At th
     python experiments/table3.py --scale paper --dry_run
     python experiments/table3.py --scale paper --corpus wmt14_en_de --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
 """
-import argparse, json, os, platform, subprocess, sys, time
-from importlib.metadata import version
+import argparse, json, os, subprocess, sys, time
 from pathlib import Path
 from statistics import mean
 import torch
@@ -26,6 +25,7 @@ from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
 from annotated_transformer.update import validate
 from annotated_transformer.variations import score_rank, table3, variation, verdicts
+from recording import provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--scale', choices=('mini', 'paper'), default='mini', help='size of the models, batches and runs')
@@ -127,9 +127,7 @@ def main(a):
     if left := missing(first(everything) + further()):
         print(f'done; {len(left)} runs of the whole are missing for the record, first {left[0]}'); return
     runs = {row: [read(r, seed) for r, seed in first(everything) + further() if r == row] for row in table3}
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
-    record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, {torch.get_num_threads()} thread of {os.cpu_count()} processors',
-                  versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy')}, scale=a.scale, corpus=a.corpus,
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=a.corpus,
                   expected={row: v.expected for row, v in table3.items()}, second=[row for row, _ in further()][:len(further()) // 2], runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))

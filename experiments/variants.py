@@ -5,8 +5,7 @@ may share the work by --only; a last command without it writes the record.
 
     python experiments/variants.py --data data/multi30k --model runs/multi30k_seed0 --out nbs/results/variants.json
 """
-import argparse, json, math, os, platform, subprocess, sys, time
-from importlib.metadata import version
+import argparse, json, math
 from pathlib import Path
 from unittest.mock import patch
 import torch
@@ -20,6 +19,7 @@ from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
 from annotated_transformer.update import validate
 from annotated_transformer.variants import variant, variants
+from recording import Parts, provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
@@ -64,24 +64,14 @@ def search(a):
 def main(a):
     torch.set_num_threads(1)
     parts = a.runs / 'parts'
-    parts.mkdir(parents=True, exist_ok=True)
-    def once(key, make):
-        path = parts / f'{key}.json'
-        if not path.exists():
-            start, made = time.time(), make()
-            new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(made)); new.replace(path)
-            print(f'{key}: {(time.time() - start) / 60:.1f} minutes', flush=True)
-        return json.loads(path.read_text())
-    if once('settings', lambda: a.set) != a.set: sys.exit(f'error: {parts} was begun with another --set: choose another --runs')
+    once = Parts(parts, a.set).once
     place = lambda name, seed: f"{name.replace(', ', '_').replace(' ', '-').replace('√', '')}_{seed}"
     read = lambda name, seed: once(place(name, seed), lambda: learn(a.runs / place(name, seed), name, seed, a))
     seeds = lambda name: range(a.base_seeds if name == 'base' else a.seeds)
     for name, seed in sorted(((name, seed) for name in a.only for seed in seeds(name)), key=lambda key: key[1]): read(name, seed)
-    searched = once('search', lambda: search(a)) if a.model or (parts / 'search.json').exists() else None
+    searched = once('search', lambda: dict(rows=search(a)))['rows'] if a.model or (parts / 'search.json').exists() else None
     if {*a.only} < {*variants}: return
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
-    record = dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, one thread of {os.cpu_count()} processors',
-                  versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu')},
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu') | dict(
                   runs={name: [read(name, seed) for seed in seeds(name)] for name in variants}, search=searched)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<32}', ' '.join(f"{r['loss'] or math.nan:.4f}" for r in found))
