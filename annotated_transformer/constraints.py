@@ -19,7 +19,7 @@ class Unfinished:
     "What has been written of a tree so far, as far as it decides what may follow."
     words: int          # still to be written
     stack: tuple = ()   # labels of the open brackets, the innermost last
-    begun: int = 0      # brackets opened since the last word or ended bracket
+    begun: int = 0      # brackets opened since the last word
 
     def choices(self,
         room:int,          # tokens that may still be written, without eos
@@ -39,7 +39,7 @@ class Unfinished:
         "With one more token; '(NP', ')NP', or anything else for a word."
         if token[0] == '(':
             return replace(self, stack=(*self.stack, token[1:]), begun=self.begun + 1)
-        if token[0] == ')': return replace(self, stack=self.stack[:-1], begun=0)
+        if token[0] == ')': return replace(self, stack=self.stack[:-1])
         return replace(self, words=self.words - 1, begun=0)
 
 # %% ../nbs/63b_constraints.ipynb #only-trees

@@ -30,9 +30,8 @@ from .recipes import Recipe, recipes
 from .scores import show_scores
 from .text_files import store
 from .translation import Translator
-from annotated_transformer.trees import (
-    Tree, linearise, read_trees, score_trees, tree_from, treebank,
-    treebank_files)
+from .trees import Tree, linearise, read_trees, score_trees
+from .trees import tree_from, treebank, treebank_files
 
 # %% ../nbs/63c_parsing.ipynb #signature
 def signature(word:str) -> str:
@@ -124,7 +123,8 @@ class Parser(Translator):
         "Unknown words of a source as in training."
         if side == 'target': return sentences
         tokenizer = self.tokenizer.source
-        known = {p[1:] for p in tokenizer.pieces(range(tokenizer.vocab_size))}
+        known = {p[1:] for p in tokenizer.pieces(range(tokenizer.vocab_size))
+                 if p[0] == '▁'}
         return [' '.join(as_known(line.split(' '), known)) for line in sentences]
 
     def encode(self, sentences):
@@ -182,14 +182,14 @@ def parse(self:Parser,
     found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
                             tokens // beam, progress)
     written = self.tokenizer.decode([hypotheses[0].ids for hypotheses in found])
-    return [tree_or_none(line.split(), *both)
-            for line, *both in zip(written, sentences, tags)]
+    read = tree_from if self.constrained else tree_or_none
+    return [read(line.split(), *both) for line, *both in zip(written, sentences, tags)]
 
 # %% ../nbs/63c_parsing.ipynb #parse-command
 def gold_trees(path) -> list[Tree]:
-    """The trees of a file; of a treebank's folder those of its test files.
+    """The trees of a file; of a treebank's folder or archive those of its test files.
     Raises ValueError naming the file that has none, or is damaged."""
-    if Path(path).is_dir():
+    if Path(path).is_dir() or Path(path).name.endswith('.tar.gz'):
         return treebank(path, dict(test=split_of(path)['test']))['test']
     try:
         with reading(path) as raw: text = raw.read().decode('utf-8-sig')
