@@ -38,7 +38,7 @@ class Recipe:
     save_every: str = '10 minutes'   # or '1 epoch', '500 steps': validate, checkpoint
     average: int = 5                 # checkpoints kept; their mean is the final model
     patience: int | None = None      # validations without a better one, then the end
-    text: str = 'raw'                # or 'moses_lc', as older tables are; or 'words'
+    text: str = 'raw'                # or another of `kinds_of_text`
     byte_fallback: bool = True       # unknown characters as bytes; takes 256 tokens
     too_long: str = 'drop'           # 'drop' or 'refuse' pairs beyond max_len tokens
     recompute: bool = False          # save memory: run each layer twice

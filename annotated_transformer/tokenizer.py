@@ -144,6 +144,22 @@ def of_words(
                      max_sentence_length=1 << 30,
                      control_symbols=[f'<unused{i}>' for i in range(spare)])
 
+# %% ../nbs/51b_tokenizer.ipynb #of-characters-code
+@patch(cls_method=True)
+def of_characters(
+    cls:Tokenizer,
+    sentences,        # iterable of strings
+    vocab_size:int,   # the four special tokens included; what is left over is unused
+) -> Tokenizer:
+    "Every character is a token, the frequent ones first."
+    sentences = list(sentences)
+    def learn(unused): return cls.train(
+        sentences, vocab_size, False, model_type='char', max_sentence_length=1 << 30,
+        control_symbols=[f'<unused{i}>' for i in range(unused)])
+    first = learn(0)
+    spare = vocab_size - first.vocab_size
+    return learn(spare) if spare else first
+
 # %% ../nbs/51b_tokenizer.ipynb #training-text
 def training_text(
     split,             # columns `source` and `target`, e.g. the train split of a corpus

@@ -26,5 +26,5 @@ class Parts:
             start, made = time.time(), make()
             new = path.with_suffix(f'.{os.getpid()}')
             new.write_text(json.dumps(made)); new.replace(path)
-            if not quiet: print(f'{name}: {(time.time() - start) / 60:.1f} minutes', {k: v for k, v in made.items() if not isinstance(v, (list, dict))}, flush=True)
+            if not quiet: print(f'{name}: {(time.time() - start) / 60:.1f} minutes', {k: v for k, v in made.items() if not isinstance(v, (list, dict)) and len(str(v)) < 80}, flush=True)
         return json.loads(path.read_text())

@@ -1,0 +1,121 @@
+"""Section 6.4: what each part of an encoder is worth for the headlines of THUCNews and the articles of AG News, beside linear machines.
+
+Each run is trained, labels the test texts and is written down in a file of its own; an interrupted command goes on where it was. Several
+processes may share the work by --only; a last command without it writes the record. The linear machines are scikit-learn's
+(pip install scikit-learn); they learn from the same training texts, and once from all that are not in the test.
+
+    python experiments/classification.py --thucnews data/thucnews --ag_news data/ag_news --out nbs/results/classification.json
+"""
+import argparse, base64, json
+from functools import cache
+from pathlib import Path
+from statistics import mean
+import numpy as np
+import torch
+from datasets import DatasetDict
+from annotated_transformer.classification import accuracy, relevance
+from annotated_transformer.corpora import load
+from annotated_transformer.log import read_metrics
+from annotated_transformer.recipes import get_recipe
+from annotated_transformer.training import train
+from annotated_transformer.translation import Translator
+from recording import Parts, provenance
+
+ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
+    'encoder': ('thucnews', 'classify_small', '', None), 'bigrams': ('thucnews', 'classify_small', 'bigrams=50000', None),
+    'bag': ('thucnews', 'classify_small', 'N=0 positions=none', None), 'bag, bigrams': ('thucnews', 'classify_small', 'N=0 positions=none bigrams=50000', None),
+    'no positions': ('thucnews', 'classify_small', 'positions=none', None), 'no attention': ('thucnews', 'classify_small', 'attention=none', None),
+    'heads by view': ('thucnews', 'classify_small', 'attention=blocks', None), 'first': ('thucnews', 'classify_small', 'pooling=first', None),
+    'max': ('thucnews', 'classify_small', 'pooling=max', None), 'flat': ('thucnews', 'classify_small', 'pooling=flat', None),
+    'one layer': ('thucnews', 'classify_small', 'N=1', None), 'four layers': ('thucnews', 'classify_small', 'N=4', None),
+    **{f'encoder, {n}': ('thucnews', 'classify_small', f'steps={steps}', n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
+    'AG News': ('ag_news', 'classify_pieces', '', None), 'AG News, bag': ('ag_news', 'classify_pieces', 'N=0 positions=none', None),
+    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', 'N=0 positions=none bigrams=50000', None)}
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--thucnews', type=Path, required=True, help='folder of class.txt, train.txt, dev.txt')
+p.add_argument('--ag_news', type=Path, required=True, help='folder of classes.txt, train.csv')
+p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}')
+p.add_argument('--seeds', type=int, default=3)
+p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
+p.add_argument('--runs', type=Path, default=Path('runs/classification'), help='folder of the runs')
+p.add_argument('--out', type=Path, help='the record, a JSON file')
+
+@cache
+def texts(corpus, data_dir, size=None):
+    splits = load(corpus, data_dir)
+    return splits if size is None else DatasetDict(splits, train=splits['train'].select(range(size)))
+
+def bits(right):
+    "A row of booleans as text."
+    return base64.b64encode(np.packbits(right).tobytes()).decode()
+
+def examined(found, gold):
+    "Of one run: who is taken for whom, and how often it is right when it is so sure."
+    names = sorted({*gold})
+    sure, right = np.array([p for _, p in found]), np.array([label == g for (label, _), g in zip(found, gold)])
+    bins = np.minimum((sure * 10).astype(int), 9)
+    return dict(names=names, confusion=[[sum(g == a and label == b for (label, _), g in zip(found, gold)) for b in names] for a in names],
+                reliability=[dict(n=int((bins == k).sum()), sure=float(sure[bins == k].mean()), right=float(right[bins == k].mean()))
+                             for k in range(10) if (bins == k).any()])
+
+def looked(translator, sources, gold, found, n=3):
+    "The first n headlines that are labelled rightly, and wrongly: what speaks for the label rather than for the second, or for the right one."
+    model, t, rows = translator.models[0], translator.tokenizer, []
+    for right in (True, False):
+        for text, g, ((label, p), (second, _)) in [row for row in zip(sources, gold, found) if (row[2][0][0] == row[1]) == right][:n]:
+            src, other = translator.encode([text])[0][None], second if right else g
+            a, b = (ids[0] for ids in t.encode([label, other]))
+            rows.append(dict(tokens=t.source.pieces(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
+    return rows
+
+def learn(run, arm, seed, a):
+    "Train and label the test texts."
+    corpus, recipe, changes, size = ARMS[arm]
+    splits = texts(corpus, vars(a)[corpus], size)
+    changes = f'{a.set} seed={seed} ' + ' '.join(word for word in changes.split() if word.partition('=')[0] not in a.set)
+    columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='desk')
+    train(get_recipe(recipe, changes), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
+    translator, test = Translator.from_pretrained(run), splits['test']
+    found = translator.classify(test['source'], 2)
+    best, gold = [row[0] for row in found], list(test['target'])
+    right = [label == g for (label, _), g in zip(best, gold)]
+    metrics = [m for m in read_metrics(run) if 'valid_loss' in m]
+    more = {}
+    if seed == 0 and arm in ('encoder', 'bigrams', 'AG News'): more = examined(best, gold)
+    if seed == 0 and arm == 'encoder': more |= dict(looked=looked(translator, test['source'], gold, found))
+    return dict(accuracy=accuracy([label for label, _ in best], gold), correct=bits(right), sure=mean(p for _, p in best),
+                valid=2 * metrics[-1]['valid_accuracy'] - 1, best_valid=2 * max(m['valid_accuracy'] for m in metrics) - 1,
+                parameters=sum(w.numel() for w in translator.models[0].parameters()), learned_from=len(splits['train'])) | more
+
+def linear(corpus, a, size=None, ngrams=(1, 2), everything=False):
+    "TF-IDF of characters, or of words, and a support vector machine."
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+    splits = texts(corpus, vars(a)[corpus], size)
+    parts = [splits['train'], splits['valid']] if everything else [splits['train']]
+    sources, labels = (sum((list(part[side]) for part in parts), []) for side in ('source', 'target'))
+    kind = 'char' if corpus == 'thucnews' else 'word'
+    machine = make_pipeline(TfidfVectorizer(analyzer=kind, ngram_range=ngrams, lowercase=kind == 'word'), LinearSVC(random_state=0))
+    found = list(machine.fit(sources, labels).predict(list(splits['test']['source'])))
+    gold = list(splits['test']['target'])
+    return dict(accuracy=accuracy(found, gold), correct=bits([f == g for f, g in zip(found, gold)]), learned_from=len(sources))
+
+def main(a):
+    torch.set_num_threads(1)
+    once = Parts(a.runs / 'parts', a.set).once
+    place = lambda arm, seed: f"{arm.replace(', ', '_').replace(' ', '-')}_{seed}"
+    read = lambda arm, seed: once(place(arm, seed), lambda: learn(a.runs / place(arm, seed), arm, seed, a))
+    for seed in range(a.seeds):
+        for arm in a.only: read(arm, seed)
+    if {*a.only} < {*ARMS}: return
+    machines = {'thucnews, singles': ('thucnews', dict(ngrams=(1, 1))), 'thucnews': ('thucnews', {}), 'thucnews, with the validation texts': ('thucnews', dict(everything=True)),
+                **{f'thucnews, {n}': ('thucnews', dict(size=n)) for n in (1000, 5000, 20000)}, 'ag_news': ('ag_news', {})}
+    svm = {name: once(f'svm_{name.replace(", ", "_").replace(" ", "-")}', lambda: linear(corpus, a, **how)) for name, (corpus, how) in machines.items()}
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'scikit-learn') | dict(runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, svm=svm)
+    if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+    for name, found in record['runs'].items(): print(f'{name:<24}', ' '.join(f"{r['accuracy']['accuracy']:.2f}" for r in found))
+    for name, found in svm.items(): print(f'{"SVM, " + name:<40}', f"{found['accuracy']['accuracy']:.2f}")
+
+if __name__ == '__main__': main(p.parse_args())
