@@ -212,12 +212,14 @@ def read_babi(
             facts.append(words(said))
             continue
         question, answer, *support = said.split('\t')
-        if not (words(question) and answer.strip()): wrong(n, 'a question without answer')
+        if not (words(question) and answer.strip()):
+            wrong(n, 'a question without answer')
         if not facts: wrong(n, 'a question before any fact')
         known = [at[i] for i in ' '.join(support).split() if i in at]
         found.append(Question([*facts], words(question), answer.strip().lower(),
                               tuple(known)))
         asked = True
     if not found: raise ValueError(f'{path} holds no questions')
-    if not asked: wrong(len(lines), 'the file ends within a story, after a fact: is it cut off?')
+    if not asked: wrong(
+        len(lines), 'the file ends within a story, after a fact: is it cut off?')
     return found
