@@ -17,17 +17,19 @@ def encode(
     split:Dataset,        # columns `source` and `target`, text
     tokenizer,            # a `Tokenizer`
     max_len:int=1024,     # longest side in pieces, eos counted
-    too_long:str='drop',  # pairs longer than that: 'drop' them, or 'refuse'
+    # pairs longer than that: 'drop' them, 'refuse', or 'cut' the source
+    too_long:str='drop',
     num_proc:int=None,    # processes that share the work
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
 ) -> Dataset:
     """Cut a split into pieces.
     Raises ValueError naming the pair that is too long if told to refuse,
     or if no pair is left."""
-    if too_long not in ('drop', 'refuse'):
-        raise ValueError(f"too_long={too_long!r}: use 'drop' or 'refuse'")
+    if too_long not in ('drop', 'refuse', 'cut'):
+        raise ValueError(f"too_long={too_long!r}: use 'drop', 'refuse' or 'cut'")
+    end = max_len - 1 if too_long == 'cut' else None
     def pieces(batch, rows):
-        src = [s + [tokenizer.eos_id]
+        src = [s[:end] + [tokenizer.eos_id]
                for s in tokenizer.source.encode(batch['source'])]
         tgt = [[tokenizer.bos_id] + t + [tokenizer.eos_id]
                for t in tokenizer.encode(batch['target'])]
@@ -44,7 +46,8 @@ def encode(
     features = Features(src=ids, tgt=ids, n_src=length, n_tgt=length)
     out = split.map(pieces, batched=True, with_indices=True, num_proc=num_proc,
                     remove_columns=split.column_names, desc='pieces', features=features)
-    if not len(out): raise ValueError(f'no pair has at most max_len={max_len} pieces')
+    if not len(out): raise ValueError(
+        f'no pair has at most max_len={max_len} pieces: raise max_len')
     if len(out) < len(split):
         print(f'dropped {len(split) - len(out)} of {len(split)} pairs '
               f'with more than max_len={max_len} pieces')

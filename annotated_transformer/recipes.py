@@ -40,7 +40,7 @@ class Recipe:
     patience: int | None = None      # validations without a better one, then the end
     text: str = 'raw'                # or another of `kinds_of_text`
     byte_fallback: bool = True       # unknown characters as bytes; takes 256 tokens
-    too_long: str = 'drop'           # 'drop' or 'refuse' pairs beyond max_len tokens
+    too_long: str = 'drop'           # beyond max_len: or 'refuse', or 'cut' the source
     recompute: bool = False          # save memory: run each layer twice
     products: str = 'auto'           # who multiplies on a CPU: 'onednn' or 'pytorch'
     seed: int = 0                    # of weights, order and dropout; not of the data
