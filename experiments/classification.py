@@ -22,15 +22,15 @@ from annotated_transformer.translation import Translator
 from recording import Parts, provenance
 
 ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
-    'encoder': ('thucnews', 'classify_small', '', None), 'bigrams': ('thucnews', 'classify_small', 'bigrams=50000', None),
-    'bag': ('thucnews', 'classify_small', 'N=0 positions=none', None), 'bag, bigrams': ('thucnews', 'classify_small', 'N=0 positions=none bigrams=50000', None),
+    'encoder': ('thucnews', 'classify_small', '', None), 'bigrams': ('thucnews', 'classify_small', 'bigrams=100000', None),
+    'bag': ('thucnews', 'classify_small', 'N=0 positions=none', None), 'bag, bigrams': ('thucnews', 'classify_small', 'N=0 positions=none bigrams=100000', None),
     'no positions': ('thucnews', 'classify_small', 'positions=none', None), 'no attention': ('thucnews', 'classify_small', 'attention=none', None),
     'heads by view': ('thucnews', 'classify_small', 'attention=blocks', None), 'first': ('thucnews', 'classify_small', 'pooling=first', None),
-    'max': ('thucnews', 'classify_small', 'pooling=max', None), 'flat': ('thucnews', 'classify_small', 'pooling=flat', None),
+    'max': ('thucnews', 'classify_small', 'pooling=max', None), 'flat': ('thucnews', 'classify_small', 'pooling=flat', None), 'heads by view, flat': ('thucnews', 'classify_small', 'attention=blocks pooling=flat', None),
     'one layer': ('thucnews', 'classify_small', 'N=1', None), 'four layers': ('thucnews', 'classify_small', 'N=4', None),
     **{f'encoder, {n}': ('thucnews', 'classify_small', f'steps={steps}', n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
     'AG News': ('ag_news', 'classify_pieces', '', None), 'AG News, bag': ('ag_news', 'classify_pieces', 'N=0 positions=none', None),
-    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', 'N=0 positions=none bigrams=50000', None)}
+    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', 'N=0 positions=none bigrams=100000', None)}
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--thucnews', type=Path, required=True, help='folder of class.txt, train.txt, dev.txt')
