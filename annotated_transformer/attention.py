@@ -100,7 +100,6 @@ def subsequent_mask(
     "Position i may look at positions up to i: the decoder's mask, §3.2.3."
     return torch.ones(T, T, dtype=torch.bool, device=device).tril()
 
-# %% ../nbs/32_attention.ipynb #padding-mask
 def padding_mask(
     ids:Tensor,    # token ids (B, T)
     pad_id:int,    # id of the padding token

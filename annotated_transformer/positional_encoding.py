@@ -27,8 +27,8 @@ def positional_encoding(
 
 # %% ../nbs/35_positional_encoding.ipynb #positional-encoding-module
 class PositionalEncoding(nn.Module):
-    """Dropout(x + position), §3.5 and §5.4;
-    sinusoids of any length, or `max_len` learned vectors."""
+    """Dropout(x + position), §3.5 and §5.4; sinusoids of any length, or `max_len`
+    learned vectors. Raises ValueError for another word than these two."""
     def __init__(self,
         d_model:int,                   # width of x
         P_drop:float=0.1,              # dropout on the sum
@@ -39,9 +39,10 @@ class PositionalEncoding(nn.Module):
         self.dropout = nn.Dropout(P_drop)
         if positions == 'learned':
             self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model ** -0.5)
-        else:
+        elif positions == 'sinusoidal':
             self.register_buffer('table', positional_encoding(max_len, d_model),
                                  persistent=False)
+        else: raise ValueError(f"positions={positions!r}: 'sinusoidal' or 'learned'")
 
     def rows(self,
         length:int,
