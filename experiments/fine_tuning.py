@@ -22,9 +22,9 @@ from annotated_transformer.update import validate
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--captions', required=True, help='folder of Multi30k')
 p.add_argument('--sentences', required=True, help='file of tab-separated pairs, English and German')
-p.add_argument('--model', help='a finished run on the captions; trained here when not given')
 p.add_argument('--runs', default='runs/fine_tuning', help='folder for the runs')
-p.add_argument('--before', default='steps=800 tokens=4096 peak_lr=1e-3 warmup_steps=200', help='changes to the recipe of the models that fine-tuning begins with')
+p.add_argument('--before', nargs='+', default=['steps=800 tokens=4096 peak_lr=1e-3 warmup_steps=200', 'steps=300 tokens=4096 peak_lr=3e-3 warmup_steps=100'],
+               help='changes to the recipe of the models that fine-tuning begins with; of several, the best by validation is taken')
 p.add_argument('--tuned', default="steps=120 tokens=4096 peak_lr=1e-3 warmup_steps=20 schedule=constant save_every='10 steps' average=1 seed=1",
                help='changes to the recipe of what is compared')
 p.add_argument('--out', help='write the results to this JSON file, too')
@@ -46,23 +46,30 @@ def curve(run, begins_with=None):
         points = [(0, validate(model, valid, Accelerator(cpu=True))[0] * share)] + points
     return dict(updates=[s for s, _ in points], nats_per_character=[x for _, x in points], characters_per_token=1 / share)
 
+def last_loss(run):
+    "Validation loss in nats per character, so that runs of one text can be compared."
+    return curve(run)['nats_per_character'][-1]
+
+def begin(name, text, i, a):
+    "A first model of a text, trained with the i-th settings."
+    run = Path(a.runs) / f'first_{name}_{i}'
+    if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', a.before[i]), text[0], run, text[1], resume=True)
+    return run
+
 def main(a):
     texts = dict(captions=('multi30k_en_de', a.captions), sentences=('text_en_de', a.sentences))
     folder = Path(a.runs)
-    first = {name: folder / f'first_{name}' for name in texts}
-    if a.model: first['captions'] = Path(a.model)
-    for name, run in first.items():
-        if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', a.before), texts[name][0], run, texts[name][1], resume=True)
+    first = {name: min((begin(name, text, i, a) for i in range(len(a.before))), key=last_loss) for name, text in texts.items()}
     curves = {}
     for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
-        tuned, fresh = folder / f'tuned_{name}', folder / f'fresh_{name}'
+        tuned, fresh = folder / f'tuned_{name}_{first[other].name}', folder / f'fresh_{name}'
         train(changed(recipe_of(first[other]), a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
         train(changed(get_recipe('multi30k_tiny'), a.tuned), texts[name][0], fresh, texts[name][1], resume=True)
         curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, machine=f'{platform.machine()}, {os.cpu_count()} processors',
                    versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece')}, seeds=[1], before=a.before, tuned=a.tuned,
-                   updates_before={name: recipe_of(run).steps for name, run in first.items()}, curves=curves)
+                   taken={name: a.before[int(run.name[-1])] for name, run in first.items()}, first_losses={name: [last_loss(Path(a.runs) / f'first_{name}_{i}') for i in range(len(a.before))] for name in texts}, curves=curves)
     text = json.dumps(results, indent=1)
     if a.out: Path(a.out).write_text(text + '\n')
     for name, c in curves.items():
