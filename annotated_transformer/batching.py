@@ -16,13 +16,13 @@ from torch import Tensor
 def encode(
     split:Dataset,        # columns `source` and `target`, text
     tokenizer,            # a `Tokenizer`
-    max_len:int=1024,     # longest side in pieces, eos counted
+    max_len:int=1024,     # longest side in tokens, eos counted
     # pairs longer than that: 'drop' them, 'refuse', or 'cut' the source
     too_long:str='drop',
     num_proc:int=None,    # processes that share the work
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
 ) -> Dataset:
-    """Cut a split into pieces.
+    """Cut a split into tokens.
     Raises ValueError naming the pair that is too long if told to refuse,
     or if no pair is left."""
     if too_long not in ('drop', 'refuse', 'cut'):
@@ -55,13 +55,13 @@ def encode(
 
 # %% ../nbs/51c_batching.ipynb #cut-batches
 def cut_batches(
-    # pieces of each side (n,), in an order in which neighbours are alike
+    # tokens of each side (n,), in an order in which neighbours are alike
     src_len, tgt_len,
-    max_tokens:int,    # padded tokens a batch may hold on each side
-    multiple:int=8,    # of sentences in a batch, where that many fit
-) -> list:             # where batches end, the last end left out
-    """Close each batch where a token is cheapest, padding counted,
-    plus a tenth of the budget for the batch itself."""
+    max_tokens:int,      # padded tokens a batch may hold on each side
+    multiple:int=8,      # of sentences in a batch, where that many fit
+    overhead:float=.1,   # what a batch costs beside its tokens, in full batches
+) -> list:               # where batches end, the last end left out
+    "Close each batch where a token is cheapest, padding and `overhead` counted."
     ends, tokens = [0], np.append(0, np.cumsum(src_len + tgt_len))
     while (b := ends[-1]) < len(src_len):
         window = slice(b, b + max_tokens // max(src_len[b], tgt_len[b]))
@@ -72,15 +72,15 @@ def cut_batches(
         fit = np.count_nonzero(n * np.maximum(src, tgt) <= max_tokens)
         step = multiple if fit >= multiple else 1
         allowed = slice(step - 1, fit, step)
-        price = ((n * (src + tgt) + .1 * 2 * max_tokens)[allowed]
+        price = ((n * (src + tgt) + overhead * 2 * max_tokens)[allowed]
                  / (tokens[b + n] - tokens[b])[allowed])
         ends.append(b + n[allowed][price.argmin()])
     return ends[1:-1]
 
 # %% ../nbs/51c_batching.ipynb #plan
 def plan(
-    src_len,          # pieces of each source (n,)
-    tgt_len,          # pieces of each target that the decoder reads (n,)
+    src_len,          # tokens of each source (n,)
+    tgt_len,          # tokens of each target that the decoder reads (n,)
     max_tokens:int,   # padded tokens a batch may hold on each side
     seed:int=0,       # the same seed and epoch give the same plan
     epoch:int=0,
@@ -126,7 +126,7 @@ class Batches:
             pairs.select_columns(['src', 'tgt']).with_format('arrow'), pad_id)
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
-        # the decoder reads one piece less
+        # the decoder reads one token less
         self.plan = lru_cache(1)(
             lambda epoch: plan(n_src, n_tgt - 1, max_tokens, seed, epoch))
         self.n = len(self.plan(0))
