@@ -63,8 +63,8 @@ def main(a):
     curves = {}
     for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
         tuned, fresh = folder / f'tuned_{name}_{first[other].name}', folder / f'fresh_{name}'
-        train(changed(recipe_of(first[other]), a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
-        train(changed(get_recipe('multi30k_tiny'), a.tuned), texts[name][0], fresh, texts[name][1], resume=True)
+        if not (tuned / 'model.safetensors').exists(): train(changed(recipe_of(first[other]), a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
+        if not (fresh / 'model.safetensors').exists(): train(changed(get_recipe('multi30k_tiny'), a.tuned), texts[name][0], fresh, texts[name][1], resume=True)
         curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, machine=f'{platform.machine()}, {os.cpu_count()} processors',
