@@ -14,7 +14,7 @@ from .files import check, check_types
 class TransformerConfig:
     """The model's hyper-parameters, §3. The defaults are the base model.
     Raises ValueError on impossible values."""
-    vocab_size: int = 37000        # V, pieces shared by source and target, §5.1
+    vocab_size: int = 37000        # V, tokens shared by source and target, §5.1
     N: int = 6                     # layers in each stack, §3.1
     d_model: int = 512             # width of every sub-layer's output, §3.1
     d_ff: int = 2048               # inner width of the feed-forward network, §3.3
@@ -27,7 +27,7 @@ class TransformerConfig:
     positions: str = 'sinusoidal'  # or 'learned', §3.5
     tied: bool = True              # one matrix for both embeddings and the output, §3.4
     P_attn: float = 0.0            # dropout on attention weights: not in the paper
-    max_len: int = 1024            # pieces; longer pairs are not trained on
+    max_len: int = 1024            # tokens; longer pairs are not trained on
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
