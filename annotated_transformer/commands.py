@@ -118,7 +118,7 @@ def command(func):
 homes = dict(                                        # command → module
     train='training', average='evaluation', demo='evaluation', score='production',
     translate='production', evaluate='production', export='production',
-    parse='parsing', classify='classification')
+    parse='parsing', classify='classification', live='live')
 
 def leave(*_):
     """End at once: an exception within a library that is just loading may crash it."""

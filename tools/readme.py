@@ -27,6 +27,7 @@ def shown(cell):
     cell.metadata.caption = flags.get('fig-cap', '').strip('"\'')
     if flags.get('echo') == 'false': cell.metadata.transient = {'remove_source': True}
     if flags.get('output') == 'false': cell.outputs = []
+    if any('text/html' in o.get('data', {}) for o in cell.outputs): return False       # a page within the page
     return bool(cell.source) and 'hide' not in flags and flags.get('include') != 'false'
 
 def llms(root):

@@ -1,0 +1,240 @@
+"""The page that runs a Transformer: in node the same numbers as in PyTorch, with each part missing too; in Chromium, where there is one, what a reader does.
+
+    python tests/test_live.py runs/demo     the whole examination of the demo's model; writes nbs/results/live.json
+"""
+import json, random, re, shutil, subprocess, sys, time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+import pytest, torch
+from torch.nn.utils.rnn import pad_sequence
+from annotated_transformer.evaluation import test_split as held_out
+from annotated_transformer.generation import beam_search
+from annotated_transformer.live import all_switches, live, live_model, live_numbers, model_data, pack, sent, switched, transformer_live, translations
+from annotated_transformer.numbers import namer
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.transformer import Transformer
+from annotated_transformer.translation import Translator
+from conftest import names
+
+NODE, CHROMIUM = shutil.which('node'), next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
+with_node = pytest.mark.skipif(not NODE, reason='there is no node on this machine')
+with_browser = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on this machine')
+
+def in_node(translator, question, given=None, bits=32):
+    "What JavaScript returns that has the model `m` and what is `given`."
+    data = model_data(translator, ['a b'], bits)
+    program = ''.join((*live_model, live_numbers)) + f'''
+const drain = g => {{ for (;;) {{ const {{value, done}} = g.next(); if (done) return value }} }}
+const scores = pairs => pairs.flatMap(([x, y]) => decode(m, y, begin(m, x))[0]).map(row => [...row])
+const data = {json.dumps(data)}, m = load(data, data.base64), given = {json.dumps(given)}
+console.log(JSON.stringify((() => {{ {question} }})()))'''
+    said = subprocess.run([NODE], input=program, capture_output=True, text=True, timeout=900)
+    assert said.returncode == 0, said.stderr[-2000:]
+    return json.loads(said.stdout)
+
+def ids_of(translator, sources, targets):
+    t = translator.tokenizer
+    return [*zip([x.tolist() for x in translator.encode(sources)], [[t.bos_id, *y] for y in t.encode(targets)])]
+
+@torch.no_grad()
+def scores(model, pairs): return torch.cat([model(torch.tensor([x]), torch.tensor([y]))[0] for x, y in pairs])
+
+def apart(a, b): return (torch.as_tensor(a) - b).abs().max().item()
+
+@pytest.fixture(scope='module')
+def model(trained): return Translator.from_pretrained(trained, device='cpu')
+
+@pytest.fixture(scope='module')
+def pairs(): return [*zip(names('en', 200).split('\n'), names('de', 200).split('\n'))]
+
+# ---- the same numbers
+
+@with_node
+def test_logits(model, pairs):
+    "Of 200 numbers: the same with the same weights, close with 16 bits."
+    given, ours = ids_of(model, *zip(*pairs)), model.models[0]
+    for bits, most in (32, 1e-4), (16, 2e-3):
+        page = torch.tensor(in_node(model, 'return scores(given)', given, bits))
+        assert apart(page, scores(ours, given)) < most and apart(page, scores(sent(ours, bits), given)) < 1e-4
+
+@with_node
+@pytest.mark.parametrize('beam, alpha', [(1, .6), (4, .6), (4, 0), (8, 1.5)])
+def test_search(model, pairs, beam, alpha):
+    "The same hypothesis, log-probability and score."
+    t, src = model.tokenizer, model.encode([s for s, _ in pairs[:60]])
+    ours = beam_search(model.models, pad_sequence(src, True, t.pad_id), beam, alpha, n_best=1, bos_id=t.bos_id, eos_id=t.eos_id)
+    page = in_node(model, f'return given.map(x => drain(beamSearch(m, x, {beam}, {alpha}))[0]).map(y => [y.ids, y.logProb, y.score])', [x.tolist() for x in src])
+    for (ids, log_prob, score), (y, *_) in zip(page, ours):
+        assert ids == y.ids and abs(log_prob - y.log_prob) < 1e-3 and abs(score - y.score) < 1e-3
+
+@with_node
+def test_each_switch(model, pairs):
+    given, off = ids_of(model, *zip(*pairs[20:30])), [[name] for name in all_switches(model.models[0])]
+    off += [['positions', 'mask'], ['encoder 0', 'memory 0 1', 'scale'], []]
+    page = in_node(model, 'return given[1].map(off => { m.off = new Set(off); return [scores(given[0]), given[0].map(([x]) => detokenise(m, drain(beamSearch(m, x))[0].ids))] })',
+                   [given, off])
+    whole = scores(model.models[0], given)
+    for names_, (numbers, written) in zip(off, page):
+        with switched(model.models[0], names_) as without: ours = scores(without, given)
+        assert apart(numbers, ours) < 1e-3, names_
+        assert (apart(whole, ours) > .01) == bool(names_), f'{names_} changes nothing'
+        assert written == translations(model, [s for s, _ in pairs[20:30]], names_), names_
+    assert torch.equal(whole, scores(model.models[0], given))
+
+@with_node
+@pytest.mark.parametrize('changes', [dict(norm='pre'), dict(positions='learned', max_len=40), dict(tied=False, d_k=12, d_v=20, h=2), dict(N=3, d_model=20, h=2, d_k=10, d_v=10)])
+def test_other_transformers(model, pairs, changes):
+    "Untrained, all weights drawn at random."
+    torch.manual_seed(0)
+    other = Transformer(replace(model.models[0].config, **changes), model.tokenizer.pad_id).eval()
+    for p in other.parameters(): torch.nn.init.normal_(p, std=.2)
+    given, twin = ids_of(model, *zip(*pairs[100:108])), Translator([other], model.tokenizer, model.config)
+    assert apart(in_node(twin, 'return scores(given)', given), scores(other, given)) < 1e-4
+    src = [s for s, _ in pairs[100:104]]
+    assert in_node(twin, 'return given.map(x => detokenise(m, drain(beamSearch(m, x))[0].ids))', [x for x, _ in given[:4]]) == translations(twin, src)
+
+# ---- text
+
+ODD = ['', ' ', 'a', ' twenty-one', '  two  three ', 'twenty▁one', 'Zwölf Ä 12', 'one million', 'q q', 'TWENTY', '日本 🙂', '<s> one </s>', 'a\tb']
+
+@with_node
+@pytest.mark.parametrize('byte_fallback', [False, True])
+def test_tokenizer(model, pairs, byte_fallback):
+    texts = [x for pair in pairs for x in pair]
+    t = Tokenizer.train(texts, 340 if byte_fallback else 90, byte_fallback)
+    twin = Translator([model.models[0]], t, model.config)
+    ids, back = in_node(twin, 'return [given.map(s => tokenise(m, s)), given.map(s => detokenise(m, tokenise(m, s)))]', texts + ODD)
+    assert ids == t.encode(texts + ODD) and back == t.decode(ids)
+
+@with_node
+def test_overlapping_pairs(model):
+    "The leftmost of equal pairs is joined first."
+    t, rng = Tokenizer.train(['aa aaaa ab bba bbb'] * 20, 11, False), random.Random(0)
+    texts = [''.join(rng.choice('aab ') for _ in range(12)) for _ in range(200)]
+    assert in_node(Translator(model.models, t, model.config), 'return given.map(s => tokenise(m, s))', texts) == t.encode(texts)
+
+@with_node
+def test_names(model):
+    numbers = [*range(1200), 21000, 100000, 101000, 999999, *random.Random(0).sample(range(10**6), 2000)]
+    small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
+    en, de, back = in_node(model, 'const name = namers(given[0]); return [given[1].map(n => name.en(n)), given[1].map(n => name.de(n)), '
+                           'given[1].slice(0, 3300).filter((_, i) => i % 30 == 0).map(n => numberOf(name.en, name.en(n)))]', [small, numbers])
+    assert en == [*map(namer('en'), numbers)] and de == [*map(namer('de'), numbers)] and back == numbers[:3300:30]
+
+@with_node
+@pytest.mark.parametrize('typed, said', [('', 'Type a number'), ('   ', 'Type a number'), ('1000000', '0 to 999,999'), ('-3', '0 to 999,999'), ('1.5', '0 to 999,999'),
+    ('twenty-oone', 'never read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
+    ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('1,005', ''), ('twenty-one', '')])
+def test_wrong_input(model, typed, said):
+    small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
+    data = dict(names=small, source='en', target='de', most=80, words=sorted(set(re.findall(r'\w+', names('en', 1100)))))
+    answer = in_node(model, 'const {text, n, stop, says} = understand(m, given[0], given[1]); return [text, n, stop || says]', [data, typed])
+    assert said in answer[2] and bool(said) == bool(answer[2]), answer
+    if not said: assert answer[0] == namer('en')(answer[1])
+
+# ---- the page
+
+def test_page(trained, tmp_path, capsys):
+    "It asks nobody for anything, says so little that it fits, and refuses what it cannot hold."
+    transformer_live(str(trained), str(tmp_path / 'page.html'))
+    assert 'page.html' in capsys.readouterr().out
+    page = (tmp_path / 'page.html').read_text()
+    assert not re.search(r'(?:src|href)=(?!"data:,")|url\(|@import|fetch\(|XMLHttp|\bid="', page.replace('http://www.w3.org/2000/svg', ''))
+    for message, call in (('bits=8', lambda: live(trained, most=1000)), ('32, 16 or 8', lambda: live(trained, bits=4)), ('.html', lambda: transformer_live(str(trained), 'page.txt')),
+                          ('off', lambda: translations(Translator.from_pretrained(trained), ['one'], ['memory 7 0']))):
+        with pytest.raises(ValueError, match=message): call()
+
+def test_other_text_is_refused(own):
+    config = json.loads((own / 'config.json').read_text())
+    (own / 'config.json').write_text(json.dumps(config | dict(text='moses_lc')))
+    with pytest.raises(ValueError, match='raw text'): live(own)
+
+def test_words_are_refused(model):
+    words = Tokenizer.of_words(['one two', 'eins zwei'], 10)
+    with pytest.raises(ValueError, match='byte pairs'): model_data(Translator(model.models, words, model.config), ['one two'])
+
+def test_bad_weights(model):
+    torch.manual_seed(0)
+    broken = Transformer(model.models[0].config)
+    with torch.no_grad(): broken.generator.weight[3, 3] = float('nan')
+    with pytest.raises(ValueError, match='NaN'): pack(broken)
+
+READER = """
+const frame = document.querySelector('iframe'), faults = [], said = []
+const wait = async (what, truth) => { for (let i = 0; i < 4000; i++) { if (truth()) return; await new Promise(go => setTimeout(go, 5)) } throw Error('no ' + what) }
+const read = async () => {
+  await wait('page', () => frame.contentDocument && frame.contentDocument.querySelector('.tl-text'))
+  const page = frame.contentDocument, $ = (name, view = page) => view.querySelector('.tl-' + name), answer = () => $('text').textContent
+  frame.contentWindow.addEventListener('error', e => faults.push(e.message))
+  for (const name of ['error', 'warn', 'log']) frame.contentWindow.console[name] = (...words) => faults.push(words.join(' '))
+  await wait('answer', answer)
+  const field = page.querySelector('input'), type = text => { field.value = text; field.dispatchEvent(new frame.contentWindow.Event('input')) }
+  const now = () => $('score') && $('score').textContent.split('as it is now')[1]
+  for (const [text, expected] of GIVEN) { type(text); await wait(expected, () => answer() == expected) }
+  type('five ☃'); await wait('word of warning', () => $('note').textContent.includes('☃'))
+  type(''); await wait('request', () => $('note').textContent.includes('Type a')); type(GIVEN[0][0]); await wait('whole', () => answer() == GIVEN[0][1])
+  said.push(['wide', page.documentElement.scrollWidth <= 390])
+  for (const button of [...page.querySelectorAll('.tl-experiments button')].slice(0, SMALL ? 0 : 3)) {
+    button.click(); const claimed = / ([0-9]+) of ([0-9]+) are right/.exec($('story').textContent)
+    await wait('score', () => now().includes(`${claimed[1]} of ${claimed[2]} right`) && !now().includes('so far'))
+    said.push([button.textContent, true])
+  }
+  for (const box of page.querySelectorAll('[data-off]')) { box.click(); box.click() }
+  for (const e of page.querySelectorAll('input, button, select')) said.push([e.outerHTML.slice(0, 80), Boolean(e.closest('label') || e.ariaLabel || e.getAttribute('aria-label') || e.textContent.trim())])
+  if (!SMALL) { page.querySelectorAll('.tl-scrub button')[1].click(); said.push(['step', $('at').textContent.startsWith('step ')]) }
+  for (const i of [0, 1, 4]) { const token = page.querySelectorAll('.tl-lines button')[i]; token.focus(); token.click(); said.push(['focus stays', page.activeElement.dataset.key == token.dataset.key]) }
+}
+read().catch(e => faults.push(String(e))).then(() => { document.body.textContent = 'SAID' + JSON.stringify([faults, said]) + 'END' })"""
+
+def in_browser(tmp_path, page, given, small=False):
+    "What a reader of 390 pixels meets: faults, and what was seen."
+    reader = READER.replace('GIVEN', json.dumps(given)).replace('SMALL', json.dumps(small)).replace('</', '<\\/')
+    quoted = page.replace('&', '&amp;').replace('"', '&quot;')
+    (tmp_path / 'reader.html').write_text(f'<!doctype html><meta charset="utf-8"><body><iframe width="390" height="800" srcdoc="{quoted}"></iframe><script>{reader}</script>')
+    said = subprocess.run([CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', f'--user-data-dir={tmp_path / "profile"}', '--virtual-time-budget=120000', '--dump-dom',
+                           (tmp_path / 'reader.html').as_uri()], capture_output=True, text=True, timeout=300).stdout
+    found = re.search('SAID(.*)END', said, re.DOTALL)
+    assert found, said[-1000:]
+    return json.loads(found[1].replace('&lt;', '<').replace('&gt;', '>').replace('&amp;', '&'))
+
+@with_browser
+@pytest.mark.parametrize('small', [False, True])
+def test_reader(trained, model, tmp_path, small):
+    transformer_live(str(trained), str(tmp_path / 'page.html'), small, 16)
+    given = [[s, t] for s, t in zip(['seven', 'twenty-one', 'ninety-nine'], translations(model, ['seven', 'twenty-one', 'ninety-nine']))]
+    faults, seen = in_browser(tmp_path, (tmp_path / 'page.html').read_text(), given, small)
+    assert not faults and seen and all(truth for _, truth in seen), (faults, [what for what, truth in seen if not truth])
+
+# ---- the whole examination
+
+def examine(run_dir):
+    demo, (sources, references) = Translator.from_pretrained(run_dir, device='cpu'), held_out(run_dir)
+    ours, given = demo.models[0], ids_of(demo, sources, references)
+    t = demo.tokenizer
+    record = dict(parameters=sum(p.numel() for p in ours.parameters()), numbers=len(sources), logits={}, search=[], switches={}, page={})
+    whole, half = scores(ours, given[:200]), sent(ours, 32)
+    half.half().float()
+    record['logits']['half precision'] = apart(scores(half, given[:200]), whole)
+    for bits in 32, 16, 8: record['logits'][f'{bits} bits'] = apart(in_node(demo, 'return scores(given)', given[:200], bits), whole)
+    for bits, beam in product((16, 8), (1, 4)):
+        src = pad_sequence([torch.tensor(x) for x, _ in given], True, t.pad_id)
+        found = [h[0].ids for h in beam_search([ours], src, beam, n_best=1, bos_id=t.bos_id, eos_id=t.eos_id)]
+        page, ms = in_node(demo, f'const go = () => given.map(x => drain(beamSearch(m, x, {beam}))[0].ids); const begun = process.cpuUsage().user; '
+                           'const found = go(); return [found, (process.cpuUsage().user - begun) / 1000 / given.length]', [x for x, _ in given], bits)
+        record['search'].append(dict(bits=bits, beam=beam, milliseconds=round(ms, 1), same=sum(a == b for a, b in zip(page, found)),
+                                     right=sum(a == b for a, b in zip(t.decode(page), references))))
+    for name in all_switches(ours):
+        page, written = in_node(demo, 'm.off = new Set([given[2]]); return [scores(given[0]), given[1].map(x => detokenise(m, drain(beamSearch(m, x))[0].ids))]',
+                                [given[:20], [x for x, _ in given[:50]], name])
+        with switched(ours, [name]) as without: difference = apart(page, scores(without, given[:20]))
+        found = translations(demo, sources[:50], [name])
+        record['switches'][name] = dict(logits=difference, right=sum(a == b for a, b in zip(found, references)), same=sum(a == b for a, b in zip(found, written)))
+        print(name, record['switches'][name], flush=True)
+    for small, bits in (False, 16), (False, 8), (True, 8): record['page'][f'{"small" if small else "full"}, {bits} bits'] = len(live(run_dir, small, bits).encode())
+    return record
+
+if __name__ == '__main__':
+    start = time.time()
+    Path('nbs/results/live.json').write_text(json.dumps(examine(sys.argv[1]), indent=1) + '\n')
+    print(f'{time.time() - start:.0f} s')
