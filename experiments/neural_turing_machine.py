@@ -2,7 +2,7 @@
 
 Sequences of 1 to 20 vectors of eight bits. Machines with both ways of addressing, with content alone and with location alone, each with 128 places,
 and the paper's rival, three layers of LSTM; the same updates for all, five seeds. Wrong bits in new sequences of up to 120 vectors, length by length and
-place by place, the loss on the way, and the weights of both heads in one sequence are written down. What is done is kept, run by run; an interrupted command
+place by place, the loss on the way, how sharp the reading head is, and where both heads are in two sequences are written down. What is done is kept, run by run; an interrupted command
 goes on, and several processes may share the work by --only and --seeds. The record is written when all arms are there.
 
     python experiments/neural_turing_machine.py --out nbs/results/neural_turing_machine.json
@@ -17,10 +17,10 @@ from annotated_transformer.core import n_parameters
 from annotated_transformer.numbers import fit
 from recording import Parts, provenance
 
-BITS, LONGEST, BATCH, UPDATES = 8, 20, 16, 5000
+BITS, LONGEST, BATCH, UPDATES = 8, 20, 16, 4000
 LENGTHS, SHOWN = (10, 20, 30, 50, 80, 120), 20
 ARMS = {'machine': {}, 'content alone': dict(shifts=0), 'location alone': dict(content=False), 'LSTM': {}}
-RATES = {'machine': 1e-2, 'content alone': 1e-2, 'location alone': 1e-2, 'LSTM': 1e-3}      # at their highest, from short trials
+RATES = {'machine': 1e-2, 'content alone': 1e-2, 'location alone': 5e-3, 'LSTM': 1e-3}      # at their highest, from short trials
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {", ".join(ARMS)}')
@@ -31,13 +31,16 @@ p.add_argument('--runs', type=Path, default=Path('runs/neural_turing_machine'), 
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
 def heads(model, seed):
-    "Weights of the writing and of the reading head in one new sequence, at the places that are used."
-    x, _ = draw_copies(BITS, SHOWN, 1, n=SHOWN, draw=torch.Generator().manual_seed(seed))
-    with torch.no_grad(): model(x)
-    weights = model.weights[0, 0]                                     # (T, 2, N)
-    used = (weights.amax((0, 1)) > .05).nonzero()[:, 0].tolist()
-    return dict(places=used, write=[[round(v, 3) for v in row] for row in weights[:, 0, used].tolist()],
-                read=[[round(v, 3) for v in row] for row in weights[:, 1, used].tolist()])
+    "Where each head is, step by step, in a sequence of the longest; for the first seed all weights in a shorter one too, at the places that are used."
+    def weights(n):
+        x, _ = draw_copies(BITS, n, 1, n=n, draw=torch.Generator().manual_seed(99))
+        with torch.no_grad(): model(x)
+        return model.weights[0, 0]                                    # (T, 2, N)
+    found = dict(path=weights(LENGTHS[-1]).argmax(-1).T.tolist())
+    if seed: return found
+    w = weights(SHOWN)
+    used = (w.amax((0, 1)) > .05).nonzero()[:, 0].tolist()
+    return found | dict(places=used, weights=[[[round(v, 2) for v in head] for head in now] for now in w[..., used].tolist()])
 
 def learned(arm, rate, seed, share):
     "One network, trained and judged."
@@ -53,7 +56,7 @@ def learned(arm, rate, seed, share):
         if arm != 'LSTM': focus[n] = model.weights[0, :, n + 1:, 1].amax(-1).mean().item()    # of the reading head, from the second mark on
     found = dict(seed=seed, rate=rate, parameters=n_parameters(model), loss=mean(losses[-len(losses) // 20:]), curve=curve,
                  wrong={n: v.sum().item() for n, v in wrong.items()}, by_place=[round(v, 3) for v in wrong[LENGTHS[-1]].tolist()])
-    if arm != 'LSTM': found |= dict(focus=focus, heads=heads(model, 99))
+    if arm != 'LSTM': found |= dict(focus=focus, heads=heads(model, seed))
     return found | dict(minutes=(time.time() - start) / 60, cpu_minutes=(time.process_time() - worked) / 60)
 
 def main(a):
