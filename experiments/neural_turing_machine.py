@@ -20,7 +20,7 @@ from recording import Parts, provenance
 BITS, LONGEST, BATCH, UPDATES = 8, 20, 16, 4000
 LENGTHS, SHOWN = (10, 20, 30, 50, 80, 120), 20
 ARMS = {'machine': {}, 'content alone': dict(shifts=0), 'location alone': dict(content=False), 'LSTM': {}}
-RATES = {'machine': 1e-2, 'content alone': 1e-2, 'location alone': 5e-3, 'LSTM': 1e-3}      # at their highest, from short trials
+RATES = {'machine': 2e-3, 'content alone': 2e-3, 'location alone': 2e-3, 'LSTM': 1e-3}      # at their highest, from short trials
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {", ".join(ARMS)}')
