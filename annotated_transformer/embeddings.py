@@ -34,8 +34,6 @@ class Generator(nn.Linear):
         vocab_size:int,            # V
         tied_to:nn.Embedding=None, # embedding whose matrix is used
     ):
-        # no matrix of its own is made where one is shared
-        super().__init__(d_model, vocab_size, bias=False,
-                         device=None if tied_to is None else 'meta')
+        super().__init__(d_model, vocab_size, bias=False)
         if tied_to is not None: self.weight = tied_to.weight
         else: nn.init.normal_(self.weight, std=d_model ** -0.5)
