@@ -69,7 +69,7 @@ def in_bins(task, bins):
     for low, L in zip((2, *bins), bins):
         fitting = range(max(1, low // 2), (L - 1) // 2 + 1)
         k = random.choice(fitting) if random.random() > .05 else random.randint(1, fitting[-1])
-        x, y = task(*draw(32, k), True)
+        x, y = task(*draw(16, k), True)
         batches.append((F.pad(x, (0, L - x.size(1))), F.pad(y, (0, L - y.size(1)))))
     return batches
 
