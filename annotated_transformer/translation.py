@@ -68,15 +68,6 @@ class Translator:
         return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
                 self.tokenizer.source.encode(self.prepare(sentences, 'source'))]
 
-# %% ../nbs/61b_translation.ipynb #split-long
-@patch
-def split_long(self:Translator,
-    text:str,
-    most:int,       # tokens in one part
-) -> list[str]:     # the text itself, if it is short enough
-    "`cut_text`, by the tokens of the source."
-    return cut_text(text, most, lambda texts: [len(ids) for ids in self.encode(texts)])
-
 # %% ../nbs/61b_translation.ipynb #search
 @patch
 def search(self:Translator,
@@ -118,6 +109,15 @@ def in_batches(self:Translator,
             for i, found in zip(batch, find([items[i] for i in batch])): out[i] = found
             bar.update(len(batch))
     return out
+
+# %% ../nbs/61b_translation.ipynb #split-long
+@patch
+def split_long(self:Translator,
+    text:str,
+    most:int,       # tokens in one part
+) -> list[str]:     # the text itself, if it is short enough
+    "`cut_text`, by the tokens of the source."
+    return cut_text(text, most, lambda texts: [len(ids) for ids in self.encode(texts)])
 
 # %% ../nbs/61b_translation.ipynb #generate
 @patch
