@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict, set_optimizer_state_dict)
 from .files import check, claim, digest, link
 from .models import read_weights, save_weights
-from .update import any_says
+from .processes import any_says
 
 # %% ../nbs/55b_checkpoints.ipynb #checkpoints
 def checkpoints(

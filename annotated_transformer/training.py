@@ -23,10 +23,10 @@ from .log import Due, Log, read_metrics
 from .models import every_chapter
 from .optimizer import make_optimizer
 from .preparation import batches_of
+from .processes import Interrupt, any_says, meet, on_main
 from .recipes import Recipe, changed, get_recipe, recipe_of
 from .runs import begin, new_model
-from .update import (
-    Interrupt, ahead, any_says, meet, on_main, update, validate)
+from .update import ahead, update, validate
 
 # %% ../nbs/55c_training.ipynb #text-of
 says = dict(

@@ -25,7 +25,7 @@ BINS = (8, 12, 16, 20, 25, 31)        # places; each sum is padded to the next o
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--only', nargs='+', default=list(GROUPS), choices=GROUPS, metavar='GROUP', help=f'groups of runs to work at: {", ".join(GROUPS)}')
-p.add_argument('--seeds', type=int, default=5, help='of the Neural GPU; twice as many of columns, at most three of its rivals and of names, two of products')
+p.add_argument('--seeds', type=int, default=5, help='of the Neural GPU; twice as many of columns, at most two of its rivals, three of names, two of products')
 p.add_argument('--updates', type=float, default=1., help='share of the updates, for a trial')
 p.add_argument('--runs', type=Path, default=Path('runs/neural_gpu'), help='folder of what is done')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
@@ -143,8 +143,8 @@ def main(a):
     record = {}
     for group in a.only:
         arms, seeds, work = jobs[group]
-        count = {arm: min(3, seeds) if group == 'sums' and arm != 'Neural GPU' else seeds for arm in arms}
-        keys = sorted(((arm, seed) for arm in arms for seed in range(count[arm])), key=lambda key: key[1])
+        count = {arm: min(2, seeds) if group == 'sums' and arm != 'Neural GPU' else seeds for arm in arms}
+        keys = sorted(((arm, seed) for arm in arms for seed in range(count[arm])), key=lambda key: (key[0] == 'Transformer', key[1]))
         found = {key: once(place(group, *key), lambda: work(*key, a.updates)) for key in keys}
         record[group] = {str(arm): [found[arm, seed] for seed in range(count[arm])] for arm in arms}
     if a.out: a.out.write_text(json.dumps(provenance('torch') | dict(lengths=dict(columns=COLUMNS, sums=SUMS)) | record, indent=1, ensure_ascii=False) + '\n')
