@@ -9,6 +9,7 @@ __all__ = ['schedules', 'adam', 'lrate', 'make_optimizer', 'scheduled']
 import math
 import torch
 from torch import nn
+from .files import check
 
 # %% ../nbs/53_optimizer.ipynb #adam
 def adam(
@@ -36,7 +37,8 @@ def make_optimizer(
     weight_decay:float=0.,   # not for 'adam'
     momentum:float=0.,       # of 'sgd', in Nesterov's form
 ) -> torch.optim.Optimizer:  # its learning rate is set before each update
-    "The paper's optimizer, or another one."
+    """The paper's optimizer, or another one. Raises ValueError on an unknown name."""
+    check(dict(name=name), 'name', among=('adam', 'adamw', 'sgd'))
     given = dict(params=model.parameters(), lr=0., fused=True)
     if name == 'sgd': return torch.optim.SGD(
         **given, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay)
@@ -55,8 +57,10 @@ def scheduled(
     schedule:str='inverse_sqrt',   # one of `schedules`: what follows the warm-up
 ) -> float:              # learning rate of this update
     """Linear growth, then a fall. With peak = 1/√(d_model · warmup_steps), the inverse
-    square root is equation 3, §5.3. Raises ValueError if step < 1."""
+    square root is equation 3, §5.3.
+    Raises ValueError if step < 1, or on an unknown schedule."""
     if step < 1: raise ValueError(f'step={step}: updates count from 1')
+    check(dict(schedule=schedule), 'schedule', among=schedules)
     if step < warmup_steps: return peak * step / warmup_steps
     if schedule == 'constant': return peak
     if schedule == 'inverse_sqrt': return peak * (warmup_steps / step) ** .5

@@ -25,7 +25,7 @@ BINS = (8, 12, 16, 20, 25, 31)        # places; each sum is padded to the next o
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--only', nargs='+', default=list(GROUPS), choices=GROUPS, metavar='GROUP', help=f'groups of runs to work at: {", ".join(GROUPS)}')
-p.add_argument('--seeds', type=int, default=5, help='of the Neural GPU; twice as many of columns, at most two of its rivals, three of names, two of products')
+p.add_argument('--seeds', type=int, default=5, help='of the Neural GPU; of columns six at most, of names three, of its rivals and of products two')
 p.add_argument('--updates', type=float, default=1., help='share of the updates, for a trial')
 p.add_argument('--runs', type=Path, default=Path('runs/neural_gpu'), help='folder of what is done')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
@@ -138,7 +138,7 @@ def main(a):
     torch.set_num_threads(1)
     once = Parts(a.runs / 'parts', f'{a.updates}').once
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
-    jobs = dict(columns=(DROPS, 2 * a.seeds, columns), sums=(FAMILIES, a.seeds, learn), names=(WAYS, min(3, a.seeds), names),
+    jobs = dict(columns=(DROPS, min(6, 2 * a.seeds), columns), sums=(FAMILIES, a.seeds, learn), names=(WAYS, min(3, a.seeds), names),
                 products=(('Neural GPU',), min(2, a.seeds), lambda *args: learn(*args, products, 96, BINS[:-1])))
     record = {}
     for group in a.only:

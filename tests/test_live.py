@@ -8,9 +8,10 @@ from itertools import product
 from pathlib import Path
 import pytest, torch
 from torch.nn.utils.rnn import pad_sequence
+from annotated_transformer.browser import all_switches, live_model, model_data, pack, sent, switched, translations
 from annotated_transformer.evaluation import test_split as held_out
 from annotated_transformer.generation import beam_search
-from annotated_transformer.live import all_switches, live, live_model, live_numbers, model_data, pack, sent, switched, transformer_live, translations
+from annotated_transformer.live import live, live_numbers, transformer_live
 from annotated_transformer.numbers import namer
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.transformer import Transformer
