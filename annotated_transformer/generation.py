@@ -122,6 +122,8 @@ def ready(
     models = models if isinstance(models, (list, tuple)) else [models]
     check(dict(extra=extra), 'extra', least=0)
     fits(8 * beam * models[0].config.vocab_size, f'beam={beam}')
+    if len({(m.config.vocab_size, m.pad_id) for m in models}) > 1: raise ValueError(
+        'models of different vocabularies cannot be averaged')
     if any(m.training for m in models):
         raise ValueError(
             'dropout would make the result random: call model.eval() first')
@@ -144,22 +146,21 @@ def beam_search(
     *, bos_id:int, eos_id:int,
 ) -> list[list[Hypothesis]]: # for each source up to `n_best` hypotheses, the best first
     "Beam search, §6.1. Raises ValueError on bad arguments, or a source without result."
-    n_best = n_best or beam
-    check_search(beam, alpha, n_best)
+    n_best = beam if n_best is None else n_best; check_search(beam, alpha, n_best)
     models, limit = ready(models, src, extra, beam)
     states, found = [m.begin(src) for m in models], [[] for _ in src]
     live, origin = list(range(len(src))), None              # live: the source of a row
     ids = src.new_full((len(src), 1, 1), bos_id)            # (B, n, t)
     log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
     while live:
-        t = ids.size(-1)
-        total = log_probs(models, states, ids[..., -1], origin)
-        total += log_prob[..., None]                        # (B, n, V)
+        t, written = ids.size(-1), ids[..., 1:].tolist()
+        total = log_probs(models, states, ids[..., -1], origin) # (B, n, V)
+        total += log_prob[..., None]
         rule_out(total, [bos_id, models[0].pad_id], [limit[i] <= t for i in live],
                  eos_id, allow and allow(src.new_tensor(live), ids))
         (log_prob, origin, token), finished = extend(total, beam, eos_id)
         for r, o, p in finished: found[live[r]].append(
-            Hypothesis(ids[r, o, 1:].tolist(), p, p / length_penalty(t, alpha)))
+            Hypothesis(written[r][o], p, p / length_penalty(t, alpha)))
         on = [r for r, (i, best) in enumerate(zip(live, log_prob[:, 0].tolist()))
               if not (beam == 1 and found[i]
                       or ended(found[i], best, limit[i], n_best, alpha))]
@@ -169,8 +170,9 @@ def beam_search(
                 x[on] for x in (ids, log_prob, origin, token))
         live = [live[r] for r in on]
         ids = torch.cat([ids.take_along_dim(origin[..., None], 1), token[..., None]], 2)
-    if not all(found): raise ValueError('a sentence without any hypothesis: '
-        'the model gives NaN, or allow forbids every token')
+    if [] in found: raise ValueError(
+        f'source {found.index([])} has no hypothesis: the model gives NaN, allow '
+        'forbids every token, or what it asks for is too long (raise extra)')
     return [sorted(hs, key=lambda h: -h.score)[:n_best] for hs in found]
 
 # %% ../nbs/61a_generation.ipynb #force
@@ -180,11 +182,14 @@ def force(
 ) -> Callable:
     """For the `allow` of `beam_search`: every translation begins with the given tokens.
     With eos as the last of them they are the whole translation."""
+    longest = max(map(len, prefixes), default=0)
     def allow(
         rows:Tensor,           # the source of each row (B,)
         ids:Tensor,            # their prefixes, with bos (B, n, t)
-    ) -> Tensor:               # may this token follow? (B, n, V)
-        t, may = ids.size(-1), ids.new_ones(*ids.shape[:2], V).bool()
+    ) -> Tensor:       # may this token follow? (B, n, V); None: all may
+        t = ids.size(-1)
+        if t > longest: return None
+        may = torch.ones(*ids.shape[:2], V, dtype=torch.bool, device=ids.device)
         for r, i in enumerate(rows.tolist()):
             if t <= len(prefixes[i]):
                 may[r] = False
@@ -198,6 +203,7 @@ def nucleus(
     top_p:float,      # between 0 and 1
 ) -> Tensor:          # (…, V)
     "-inf for all but the likeliest tokens, as few as together reach `top_p`."
+    if top_p == 1: return log_prob
     p, order = log_prob.softmax(-1).sort(-1, descending=True)
     reached = p.cumsum(-1) - p >= top_p  # by those before it
     return log_prob.masked_fill(reached.gather(-1, order.argsort(-1)), -math.inf)

@@ -31,8 +31,8 @@ def share(
 # %% ../nbs/55a_update.ipynb #to-device
 def to_device(x:Tensor, device) -> Tensor:
     "Send ids to a device without waiting for it."
-    if device.type != 'cuda': return x.to(device)
-    return x.pin_memory().to(device, non_blocking=True)
+    if x.is_cuda or device.type != 'cuda': return x.to(device)
+    return x.contiguous().pin_memory().to(device, non_blocking=True)
 
 def gradient_norm(
     model, accelerator:Accelerator,
@@ -51,7 +51,7 @@ def gradient_norm(
 def update(
     model,                    # any translator, prepared by accelerate
     optimizer,
-    # the whole batch, the same in every process (B, T_k), (B, T_q+1)
+    # the whole batch, the same in every process, on the CPU (B, T_k), (B, T_q+1)
     src:Tensor, tgt:Tensor,
     accelerator:Accelerator,
     eps_ls:float=0.1,         # label smoothing
@@ -62,8 +62,12 @@ def update(
 ) -> tuple[Tensor, int, Tensor]:
     """One update.
     The loss is divided by the target tokens of the whole batch,
-    so any split into processes and passes gives the same gradient,
-    up to the draws of dropout."""
+    so any split into processes and passes gives the same gradient, up to rounding and
+    the draws of dropout, also with the model's `extra_loss`, if that is a sum over
+    tokens. Raises ValueError if accelerate would divide by its passes once more."""
+    if accelerator.gradient_accumulation_steps != 1: raise ValueError(
+        'update accumulates by itself: make the Accelerator with '
+        'gradient_accumulation_steps=1, and give accumulate=…')
     world, rank = accelerator.num_processes, accelerator.process_index
     n, total = ((tgt[:, 1:] != pad_id).sum().item(),
                 torch.zeros((), device=accelerator.device))
@@ -118,8 +122,8 @@ def validate(
     model.eval()
     total, world = [0., 0, 0], accelerator.num_processes  # loss, hits, tokens
     for i in range(accelerator.process_index, -(-len(batches) // world) * world, world):
-        src, tgt = (t.to(accelerator.device) for t in batches[i])
-        if i >= len(batches): tgt.fill_(batches.pad_id)
+        src, tgt = (t.to(accelerator.device) for t in batches[i % len(batches)])
+        if i >= len(batches): tgt = torch.full_like(tgt, batches.pad_id)
         logits, gold = model(src, tgt[:, :-1]), tgt[:, 1:]
         loss, n = label_smoothed_loss(logits, gold, 0., batches.pad_id)
         hits = ((logits.argmax(-1) == gold) & (gold != batches.pad_id)).sum()
