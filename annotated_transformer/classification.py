@@ -174,7 +174,7 @@ def accuracy(
 # %% ../nbs/64_classification.ipynb #blocks
 class Blocks(MultiHeadAttention):
     """A mistake: heads cut by `view` alone. Each is a block of neighbouring tokens, and
-    each token is h rows in it."""
+    each token is h rows in it. Its answers depend on the padding, so on the batch."""
     def forward(self, query, key, value, mask=None):
         cut = lambda x: x.reshape(len(x), self.h, query.size(1), -1)
         if mask is not None:                          # one for each of a token's rows

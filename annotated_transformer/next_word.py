@@ -50,14 +50,16 @@ class NextWord(Transformer):
     def unread(self,
         memory:Tensor,   # (B, T_k, d_model)
         n:Tensor,        # words written so far (B, T)
+        mask:Tensor,     # of the memory: True where it is no padding (B, …, T_k)
     ) -> Tensor:         # (B, T, d_model)
-        "What is added where so many words have been written."
-        at = (n * self.config.per_word).clamp(max=memory.size(1) - 1)
+        "What is added where so many words have been written; after the last, <eos>."
+        last = mask.flatten(1).sum(1)[:, None] - 1                          # (B, 1)
+        at = (n * self.config.per_word).minimum(last.clamp(min=0))
         return self.read(memory.take_along_dim(at[..., None], 1))
 
     def decode(self, tgt, memory, memory_mask):
         n = (tgt == self.config.word_id).cumsum(1)
-        x = self.tgt_position(self.tgt_embed(tgt)) + self.unread(memory, n)
+        x = self.tgt_position(self.tgt_embed(tgt)) + self.unread(memory, n, memory_mask)
         return self.decoder(x, memory, subsequent_mask(tgt.size(1), tgt.device),
                             memory_mask)
 
@@ -70,7 +72,7 @@ class NextWord(Transformer):
         state.follow(token.size(1), origin)
         state.n = follow(state.n, origin) + (token == self.config.word_id)
         x = (self.tgt_embed(token) + self.tgt_position.rows(state.t)[state.t - 1]
-             + self.unread(state.memory, state.n))
+             + self.unread(state.memory, state.n, state.mask))
         return self.decoder(x, state.memory, state.own[:, None], state.mask, state)
 
     def keep(self, state, rows):

@@ -130,9 +130,12 @@ def doubling(
     "What doubling a size does to the loss: the slope of a line through all seeds."
     points = [(math.log2(getattr(variation(row).model, what)), loss)
               for row in doubled[what] for loss in losses.get(row, ())]
-    line = stats.linregress(*zip(*points))
-    half = stats.t.ppf((1 + level) / 2, len(points) - 2) * line.stderr
-    return line.slope, line.slope - half, line.slope + half
+    x, y = np.array(points).T
+    away = x - x.mean()
+    slope = float(away @ y / (away @ away))
+    sd, free = seed_spread(losses)
+    half = float(stats.t.ppf((1 + level) / 2, free) * sd / np.linalg.norm(away))
+    return slope, slope - half, slope + half
 
 # %% ../nbs/62a_variations.ipynb #verdicts
 def verdicts(

@@ -88,13 +88,18 @@ def learn(run, trees, given, arm, seed, a):
     tags, next_word, share, _ = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
-    recipe = changed(recipes['parsing_small'], f'{a.set} seed={seed}')
+    recipe = changed(recipes['parsing_small'], f'{"steps=2000 " if share > 1 else ""}{a.set} seed={seed}')
     if next_word: recipe = told_next_word(recipe, pairs, tagged=tags is not None)
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start = time.time()
     train(recipe, corpus, run, resume=True)
-    minutes, parser, gold = (time.time() - start) / 60, Parser.from_pretrained(run), trees[a.on]
+    minutes, gold, parsers, chosen = (time.time() - start) / 60, trees[a.on], {}, {}
+    for weights in ('average', 'best'):                     # which of the two parses the validation files better
+        parsers[weights] = Parser.from_pretrained(run, weights=weights)
+        given_tags = None if tags is None else [t.tags for t in given['valid']]
+        chosen[weights] = score_trees(parsers[weights].parse([t.words for t in trees['valid']], given_tags, beam=1), trees['valid'])['F1']
+    parser = parsers[max(chosen, key=chosen.get)]
     parser.beam, found, result = a.beam, {}, {}
     for way, constrained, beam in ('constrained', True, a.beam), ('free', False, a.beam), ('constrained, greedy', True, 1), ('constrained, beam 5', True, 5):
         parser.constrained, start = constrained, time.process_time()
@@ -103,7 +108,7 @@ def learn(run, trees, given, arm, seed, a):
         result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(found[way], gold), counts=bracket_counts(found[way], gold).tolist(),
                            at_most_40=score_trees(found[way], gold, longest=40))
     parser.constrained = True
-    return result | dict(minutes=minutes, tokens_per_second=[m['tokens_per_s'] for m in read_metrics(run) if 'tokens_per_s' in m][-1:],
+    return result | dict(minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in read_metrics(run) if 'tokens_per_s' in m][-1:],
                          curve=[(m['step'], m['valid_loss']) for m in read_metrics(run) if 'valid_loss' in m], kinds=by_kind(found['constrained'], gold),
                          looked=looked(parser) if tags is None else None, trees=len(learned['train']), recipe=asdict(recipe))
 

@@ -14,6 +14,7 @@ from annotated_transformer.evaluation import evaluate
 from annotated_transformer.log import read_metrics
 from annotated_transformer.models import load_model
 from annotated_transformer.preparation import batches_of
+from annotated_transformer.scores import significance
 from annotated_transformer.text_files import read_parallel
 from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
@@ -50,13 +51,14 @@ def learn(run, name, seed, a):
 def search(a):
     "BLEU and length of the validation captions by beam, α and penalty, all by one model."
     sources, references = map(list, zip(*read_parallel(*(Path(a.data) / f'val.{lang}.gz' for lang in ('en', 'de')))))
-    translator, rows = Translator.from_pretrained(a.model), []
+    translator, rows, texts = Translator.from_pretrained(a.model), [], {}
     for name, penalty in PENALTIES.items():
         for alpha in (0., .3, .6, 1.):
             for beam in (1, 2, 4, 8, 16):
                 if beam == 1 and alpha or not alpha and name == 'length^α': continue        # greedy has no penalty; α = 0 is the same in both
                 with patch('annotated_transformer.generation.length_penalty', penalty): scores, written = evaluate(translator, sources, references, beam, alpha)
-                rows.append(dict(penalty=name, alpha=alpha, beam=beam, bleu=scores['lower-cased tokenised BLEU'],
+                other = texts.setdefault((alpha, beam), written)                                # of the first form; the difference is paired
+                rows.append(dict(penalty=name, alpha=alpha, beam=beam, bleu=scores['lower-cased tokenised BLEU'], ahead_and_p=significance(written, other, references, lowercase=True),
                                  length=sum(len(w.split()) for w in written) / sum(len(r.split()) for r in references)))
                 print(rows[-1], flush=True)
     return rows

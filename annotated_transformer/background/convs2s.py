@@ -113,7 +113,7 @@ class ConvS2SConfig:
     k: int = 3                   # positions that a convolution reads, an odd number
     P_drop: float = 0.2          # dropout: embeddings, inputs of blocks, last output
     eps_ls: float = 0.1          # label smoothing: not in its paper
-    looks: str = 'all'           # which decoder layers look at the source, or 'last'
+    looks: str = 'all'           # decoder layers that look: 'all', 'first' or 'last'
     positions: bool = True       # learned positions, or none
     tied: bool = False           # one matrix for target embedding and output
     max_len: int = 1024          # positions that are learned, on either side
@@ -124,7 +124,7 @@ class ConvS2SConfig:
         check(vars(self), 'vocab_size d_model encoder_layers decoder_layers k max_len '
               'src_vocab_size', least=1)
         check(vars(self), 'P_drop eps_ls', least=0, below=1)
-        check(vars(self), 'looks', among=('all', 'last'))
+        check(vars(self), 'looks', among=('all', 'first', 'last'))
         if self.k % 2 == 0: raise ValueError(
             f'k={self.k} is even: the encoder needs as many neighbours on either side')
 
@@ -141,9 +141,10 @@ class ConvS2S(Model):
             for size in (c.src_vocab_size or c.vocab_size, c.vocab_size)]
         self.encoder = nn.ModuleList(
             GatedConv(d, c.k, c.P_drop) for _ in range(c.encoder_layers))
+        only = dict(first=0, last=c.decoder_layers - 1).get(c.looks)      # all: None
         self.decoder = nn.ModuleList(
-            ConvDecoderLayer(d, c.k, c.P_drop, c.looks == 'all' or last)
-            for last in [False] * (c.decoder_layers - 1) + [True])
+            ConvDecoderLayer(d, c.k, c.P_drop, only in (None, l))
+            for l in range(c.decoder_layers))
         self.dropout, self.generator = nn.Dropout(c.P_drop), nn.Linear(d, c.vocab_size)
         nn.init.zeros_(self.generator.bias)
         if c.tied: self.generator.weight = self.tgt_embed.words.weight
