@@ -40,6 +40,7 @@ def sequential_steps(
     "The longest chain of dependent products in f(x), from its graph; §4, Table 1."
     chain = {}
     for node in make_fx(f)(x).graph.nodes:             # each after all that it reads
-        product = getattr(node.target, 'overloadpacket', None) in flop_registry
-        chain[node] = max((chain[n] for n in node.all_input_nodes), default=0) + product
+        waits = int(getattr(node.target, 'overloadpacket', None) in flop_registry)
+        if 'scaled_dot_product' in str(node.target): waits = 2     # QKᵀ, times V
+        chain[node] = waits + max((chain[n] for n in node.all_input_nodes), default=0)
     return max(chain.values())
