@@ -141,13 +141,15 @@ def doubling(
 def verdicts(
     losses:dict,      # row → one number for each seed, 'base' among the rows
     margin:float=.03, # nats within which two losses are alike
+    expected:dict=None,   # row → 'worse', 'better' or 'alike'; None: as in `table3`
 ) -> dict:            # row → one of four phrases
     "What the seeds say to the expectation of every row."
     words = {}
     for row, (_, low, high) in against_base(losses).items():
         found = 'worse' if low > 0 else 'better' if high < 0 else None
-        expected, equal = table3[row].expected, alike_p(losses, row, margin) < .025
-        if found == expected or expected == 'alike' and equal: said = 'as expected'
+        equal = alike_p(losses, row, margin) < .025
+        wanted = expected[row] if expected else table3[row].expected
+        if found == wanted or wanted == 'alike' and equal: said = 'as expected'
         elif found and not equal: said = 'the other way'
         else: said = 'no difference that matters' if equal else 'undecided'
         words[row] = said

@@ -31,7 +31,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument('--scale', choices=('mini', 'paper'), default='mini', help='size of the models, batches and runs')
 p.add_argument('--corpus', default='multi30k_en_de', help="as for transformer_train; the paper's is wmt14_en_de")
 p.add_argument('--data', help='folder of the corpus')
-p.add_argument('--rows', default='A,B,C,D,E', help="groups or rows to work at, e.g. 'A,D_ls0'; base is always among them")
+p.add_argument('--rows', default='A,B,C,D,E', help="groups or rows to work at and to record, e.g. 'A,D_ls0'; base is always among them")
 p.add_argument('--seeds', type=int, default=2, help='of every row')
 p.add_argument('--base_seeds', type=int, default=7, help='of base')
 p.add_argument('--second', action='store_true', help='two more seeds for the rows that are undecided')
@@ -123,12 +123,13 @@ def main(a):
         if left := missing(first(everything)): sys.exit(f'error: --second: {len(left)} first runs are missing, e.g. {left[0]}')
         losses = {row: [read(r, seed)['loss'] for r, seed in first(everything) if r == row] for row in table3}
         write(second, [row for row, word in verdicts(losses).items() if word == 'undecided'])
-    work([key for key in further() if key[0] in rows])
-    if left := missing(first(everything) + further()):
-        print(f'done; {len(left)} runs of the whole are missing for the record, first {left[0]}'); return
-    runs = {row: [read(r, seed) for r, seed in first(everything) + further() if r == row] for row in table3}
-    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=a.corpus,
-                  expected={row: v.expected for row, v in table3.items()}, second=[row for row, _ in further()][:len(further()) // 2], runs=runs)
+    again = [key for key in further() if key[0] in rows]
+    work(again)
+    if left := missing(first(rows) + again):
+        print(f'done; {len(left)} runs are missing for the record, first {left[0]}'); return
+    runs = {row: [read(r, seed) for r, seed in first(rows) + again if r == row] for row in rows}
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=a.corpus, set=a.set,
+                  expected={row: table3[row].expected for row in rows}, second=sorted({row for row, _ in again}), runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))
 

@@ -6,10 +6,12 @@ may share the work by --only; a last command without it writes the record.
     python experiments/variants.py --data data/multi30k --model runs/multi30k_seed0 --out nbs/results/variants.json
 """
 import argparse, json, math
+from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
 import torch
 from accelerate import Accelerator
+from datasets import load_from_disk
 from annotated_transformer.evaluation import evaluate
 from annotated_transformer.log import read_metrics
 from annotated_transformer.models import load_model
@@ -48,6 +50,13 @@ def learn(run, name, seed, a):
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in read_metrics(run) if 'grad_norm' in m))
 
+def guess(run, vocab_size):
+    "Loss on the validation captions of whoever knows how frequent each token is, and nothing else (every count one more): what learning has to beat."
+    tokens = lambda split: [i for ids in load_from_disk(run / 'data' / split)['tgt'] for i in ids[1:]]
+    train, valid = tokens('train'), tokens('valid')
+    counts = Counter(train)
+    return sum(math.log((len(train) + vocab_size) / (counts[i] + 1)) for i in valid) / len(valid)
+
 def search(a):
     "BLEU and length of the validation captions by beam, α and penalty, all by one model."
     sources, references = map(list, zip(*read_parallel(*(Path(a.data) / f'val.{lang}.gz' for lang in ('en', 'de')))))
@@ -74,6 +83,7 @@ def main(a):
     searched = once('search', lambda: dict(rows=search(a)))['rows'] if a.model or (parts / 'search.json').exists() else None
     if {*a.only} < {*variants}: return
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu') | dict(
+                  guess=guess(a.runs / place('base', 0), variant('base')[0].model.vocab_size),
                   runs={name: [read(name, seed) for seed in seeds(name)] for name in variants}, search=searched)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<32}', ' '.join(f"{r['loss'] or math.nan:.4f}" for r in found))
