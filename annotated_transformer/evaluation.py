@@ -97,7 +97,7 @@ def transformer_demo(
     out:str='runs/demo',   # run directory to write; an unfinished one is continued
     set:str='',            # fields of the recipe to change, e.g. 'steps=2000 seed=1'
 ):
-    """Learn on the CPU, in a few minutes, to translate English number names into
+    """Learn on the CPU, in about a minute, to translate English number names into
     German; then translate, score and draw."""
     train(get_recipe('demo', set), 'numbers', out, resume=True)
     translator = Translator.from_pretrained(out)

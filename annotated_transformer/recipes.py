@@ -94,7 +94,7 @@ recipes['multi30k_tiny'] = Recipe(
     save_every='1 epoch', average=10, text='moses_lc')
 recipes['demo'] = Recipe(
     TransformerConfig(vocab_size=120, N=2, d_model=128, d_ff=256, h=4, P_drop=0.0),
-    steps=600, tokens=2048, warmup_steps=200, peak_lr=2e-3,
+    steps=600, tokens=1024, warmup_steps=200, peak_lr=2e-3,
     save_every='50 steps', average=6, byte_fallback=False)
 
 # %% ../nbs/54b_recipes.ipynb #parse-changes
