@@ -32,11 +32,23 @@ ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
     'AG News': ('ag_news', 'classify_pieces', '', None), 'AG News, bag': ('ag_news', 'classify_pieces', 'N=0 positions=none', None),
     'AG News, bag, bigrams': ('ag_news', 'classify_pieces', 'N=0 positions=none bigrams=100000', None)}
 
+TOGETHER = 'encoder', 'bigrams', 'AG News'   # whose seeds also answer as one
+CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone
+    'encoder': {'as first written': '', 'less dropout': 'P_drop=0.2', 'more dropout': 'P_drop=0.4', 'half the rate': 'peak_lr=1e-3', 'smoothing': 'eps_ls=0.1',
+                'weight decay': 'optimizer=adamw weight_decay=0.3', 'twice as wide': 'd_model=256 d_ff=1024', 'longer': 'steps=5000', 'pre-norm': 'norm=pre'},
+    'bigrams': {'as first written': '', 'more dropout': 'P_drop=0.5', 'smoothing': 'eps_ls=0.1', 'weight decay': 'optimizer=adamw weight_decay=0.3'},
+    'bag': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3', 'rate 0.02': 'peak_lr=2e-2'},
+    'bag, bigrams': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3', 'more dropout': 'P_drop=0.5'},
+    'AG News': {'as first written': '', 'less dropout': 'P_drop=0.3', 'smoothing': 'eps_ls=0.1'},
+    'AG News, bag': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3'},
+    'AG News, bag, bigrams': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3'}}
+
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--thucnews', type=Path, required=True, help='folder of class.txt, train.txt, dev.txt')
 p.add_argument('--ag_news', type=Path, required=True, help='folder of classes.txt, train.csv')
 p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}')
 p.add_argument('--seeds', type=int, default=3)
+p.add_argument('--choose', action='store_true', help='try the settings that the recipes were chosen from, on the validation texts')
 p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--runs', type=Path, default=Path('runs/classification'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
@@ -60,34 +72,60 @@ def examined(found, gold):
                              for k in range(10) if (bins == k).any()])
 
 def looked(translator, sources, gold, found, n=3):
-    "The first n headlines that are labelled rightly, and wrongly: what speaks for the label rather than for the second, or for the right one."
+    "The first n headlines that are labelled rightly, and wrongly: how much each character is looked at, and what it says for the label against the second, or the right one."
     model, t, rows = translator.models[0], translator.tokenizer, []
+    attention = [layer.self_attn for layer in model.encoder.layers]
     for right in (True, False):
         for text, g, ((label, p), (second, _)) in [row for row in zip(sources, gold, found) if (row[2][0][0] == row[1]) == right][:n]:
             src, other = translator.encode([text])[0][None], second if right else g
             a, b = (ids[0] for ids in t.encode([label, other]))
-            rows.append(dict(tokens=t.source.pieces(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
+            for m in attention: m.keep_weights = True
+            model.logits(model.embedded(src), src)
+            seen = [m.weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
+            for m in attention: m.keep_weights = False
+            rows.append(dict(seen=seen, tokens=t.source.pieces(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
     return rows
+
+def changed(first, then):
+    "Both changes; where they name the same field, the second."
+    names = {word.partition('=')[0] for word in then.split()}
+    return ' '.join([*(word for word in first.split() if word.partition('=')[0] not in names), then])
+
+def trained(run, corpus, recipe, changes, seed, a, size=None):
+    "Train; the splits, and what validation said."
+    splits = texts(corpus, vars(a)[corpus], size)
+    columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='desk')
+    train(get_recipe(recipe, changed(changes, f'{a.set} seed={seed}')), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
+    metrics = [m for m in read_metrics(run) if 'valid_loss' in m]
+    return splits, dict(valid=2 * metrics[-1]['valid_accuracy'] - 1, best_valid=2 * max(m['valid_accuracy'] for m in metrics) - 1)   # each text's end is right, too
+
+def tried(run, arm, choice, a):
+    "A setting of an arm, on the validation texts."
+    corpus, recipe, changes, _ = ARMS[arm]
+    return trained(run, corpus, recipe, changed(changes, CHOICES[arm][choice]), 0, a)[1]
 
 def learn(run, arm, seed, a):
     "Train and label the test texts."
     corpus, recipe, changes, size = ARMS[arm]
-    splits = texts(corpus, vars(a)[corpus], size)
-    name = lambda word: word.partition('=')[0]
-    changes = f'{a.set} seed={seed} ' + ' '.join(word for word in changes.split() if name(word) not in map(name, a.set.split()))
-    columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='desk')
-    train(get_recipe(recipe, changes), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
+    splits, valid = trained(run, corpus, recipe, changes, seed, a, size)
     translator, test = Translator.from_pretrained(run), splits['test']
     found = translator.classify(test['source'], 2)
     best, gold = [row[0] for row in found], list(test['target'])
     right = [label == g for (label, _), g in zip(best, gold)]
-    metrics = [m for m in read_metrics(run) if 'valid_loss' in m]
     more = {}
     if seed == 0 and arm in ('encoder', 'bigrams', 'AG News'): more = examined(best, gold)
     if seed == 0 and arm == 'encoder': more |= dict(looked=looked(translator, test['source'], gold, found))
     return dict(accuracy=accuracy([label for label, _ in best], gold), correct=bits(right), sure=mean(p for _, p in best),
-                valid=2 * metrics[-1]['valid_accuracy'] - 1, best_valid=2 * max(m['valid_accuracy'] for m in metrics) - 1,
-                parameters=sum(w.numel() for w in translator.models[0].parameters()), learned_from=len(splits['train'])) | more
+                parameters=sum(w.numel() for w in translator.models[0].parameters()), learned_from=len(splits['train'])) | valid | more
+
+def together(arm, a, place):
+    "The seeds of an arm as one, by the mean of their probabilities."
+    corpus, recipe, changes, size = ARMS[arm]
+    runs = [a.runs / place(arm, seed) for seed in range(a.seeds)]
+    for seed, run in enumerate(runs): splits, _ = trained(run, corpus, recipe, changes, seed, a, size)       # those that this machine does not have
+    found = [label for (label, _), in Translator.from_pretrained(runs).classify(splits['test']['source'])]
+    gold = list(splits['test']['target'])
+    return dict(accuracy=accuracy(found, gold), correct=bits([f == g for f, g in zip(found, gold)]))
 
 def linear(corpus, a, size=None, ngrams=(1, 2), everything=False):
     "TF-IDF of characters, or of words, and a support vector machine."
@@ -106,17 +144,22 @@ def linear(corpus, a, size=None, ngrams=(1, 2), everything=False):
 def main(a):
     torch.set_num_threads(1)
     once = Parts(a.runs / 'parts', a.set).once
-    place = lambda arm, seed: f"{arm.replace(', ', '_').replace(' ', '-')}_{seed}"
+    place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
+    choice = lambda arm, name: once(place('choice', arm, name), lambda: tried(a.runs / place('choice', arm, name), arm, name, a))
+    if a.choose: return [choice(arm, name) for arm in a.only for name in CHOICES.get(arm, ())]
     read = lambda arm, seed: once(place(arm, seed), lambda: learn(a.runs / place(arm, seed), arm, seed, a))
     for seed in range(a.seeds):
         for arm in a.only: read(arm, seed)
     if {*a.only} < {*ARMS}: return
     machines = {'thucnews, singles': ('thucnews', dict(ngrams=(1, 1))), 'thucnews': ('thucnews', {}), 'thucnews, with the validation texts': ('thucnews', dict(everything=True)),
                 **{f'thucnews, {n}': ('thucnews', dict(size=n)) for n in (1000, 5000, 20000)}, 'ag_news': ('ag_news', {})}
-    svm = {name: once(f'svm_{name.replace(", ", "_").replace(" ", "-")}', lambda: linear(corpus, a, **how)) for name, (corpus, how) in machines.items()}
-    record = provenance('torch', 'accelerate', 'sentencepiece', 'scikit-learn') | dict(runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, svm=svm)
+    svm = {name: once(place('svm', name), lambda: linear(corpus, a, **how)) for name, (corpus, how) in machines.items()}
+    ensembles = {arm: once(place('together', arm), lambda: together(arm, a, place)) for arm in TOGETHER}
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'scikit-learn') | dict(
+        runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, together=ensembles, svm=svm, choices={arm: {name: choice(arm, name) for name in names} for arm, names in CHOICES.items()})
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<24}', ' '.join(f"{r['accuracy']['accuracy']:.2f}" for r in found))
+    for arm, found in ensembles.items(): print(f'{arm + ", all seeds as one":<40}', f"{found['accuracy']['accuracy']:.2f}")
     for name, found in svm.items(): print(f'{"SVM, " + name:<40}', f"{found['accuracy']['accuracy']:.2f}")
 
 if __name__ == '__main__': main(p.parse_args())

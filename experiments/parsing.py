@@ -12,10 +12,10 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 import torch
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from annotated_transformer.log import read_metrics
 from annotated_transformer.next_word import told_next_word
-from annotated_transformer.parsing import Parser, parsing_pairs, parsing_split
+from annotated_transformer.parsing import Parser, as_known, known_words, parsing_pairs, parsing_split, source_line
 from annotated_transformer.recipes import changed, recipes
 from annotated_transformer.training import train
 from recording import Parts, provenance
@@ -26,6 +26,9 @@ ARMS = {   # name: tags in the source, is the next word told, share of the train
     'words, next word': (None, True, 1, 3), 'predicted tags, next word': ('predicted', True, 1, 3), 'gold tags, next word': ('gold', True, 1, 1),
     'words, half': (None, False, 2, 1), 'words, a quarter': (None, False, 4, 1),
     'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1)}
+CHOICES = {   # how the small recipe could be: changes, and are the constituents of the trees sentences, too?
+    'as first written': ('', False), 'constituents': ('', True), 'constituents, less dropout': ('P_drop=0.2', True),
+    'narrower': ('d_model=128 d_ff=512', False), 'smoothing less': ('eps_ls=0', False)}
 OURS = 'The model reads a sentence with attention .'.split()
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -34,6 +37,7 @@ p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='A
 p.add_argument('--seeds', type=int, default=3, help='at most so many of each arm')
 p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--beam', type=int, default=21)
+p.add_argument('--choose', nargs='*', choices=CHOICES, metavar='CHOICE', help=f'try settings on the validation files, with the next word told: {"; ".join(CHOICES)}; all if none is named')
 p.add_argument('--on', choices=('test', 'valid'), default='test', help='what is parsed; valid: to choose settings by')
 p.add_argument('--runs', type=Path, default=Path('runs/parsing'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
@@ -83,23 +87,43 @@ def looked(parser):
     kept = lambda weights: [[[[round(w, 3) for w in row] for row in head] for head in layer] for layer in weights.tolist()]
     return dict(tokens=tokens, tree=str(tree), words=kept(a['memory']), own=kept(a['decoder']))
 
-def learn(run, trees, given, arm, seed, a):
-    "Train and parse; what came of it. `given`: the trees with the tags that the parser sees; `trees`: as they are, by which it is scored."
+def constituents(tree, least=5):
+    "The parts of a tree that have so many words; of parts that are the same words, each."
+    for node in tree.children:
+        if not node.word:
+            if least <= len(node.words) < len(tree.words): yield node
+            yield from constituents(node, least)
+
+def trained(run, trees, given, arm, seed, a, changes='', parts=False):
+    "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `parts`: are their constituents sentences, too?"
     tags, next_word, share, _ = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
-    recipe = changed(changed(recipes['parsing_small'], 'steps=2000' if share > 1 else ''), f'{a.set} seed={seed}')       # half as many for fewer trees
+    if parts:
+        known, rows = known_words(word for tree in learned['train'] for word in tree.words), pairs['train'].to_list()
+        rows += [dict(source=source_line(as_known(part.words, known), part.tags if tags else None), target=' '.join(linearise(part)))
+                 for tree in learned['train'] for part in constituents(tree)]
+        pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
+    recipe = changed(changed(changed(recipes['parsing_small'], 'steps=2000' if share > 1 else ''), changes), f'{a.set} seed={seed}')     # half as many for fewer trees
     if next_word: recipe = told_next_word(recipe, pairs, tagged=tags is not None)
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start = time.time()
     train(recipe, corpus, run, resume=True)
-    minutes, gold, parsers, chosen = (time.time() - start) / 60, trees[a.on], {}, {}
+    minutes, parsers, chosen = (time.time() - start) / 60, {}, {}
     for weights in ('average', 'best'):                     # which of the two parses the validation files better
         parsers[weights] = Parser.from_pretrained(run, weights=weights)
         given_tags = None if tags is None else [t.tags for t in given['valid']]
         chosen[weights] = score_trees(parsers[weights].parse([t.words for t in trees['valid']], given_tags, beam=1), trees['valid'])['F1']
-    parser = parsers[max(chosen, key=chosen.get)]
+    lines = read_metrics(run)
+    return parsers[max(chosen, key=chosen.get)], dict(
+        minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
+        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(recipe))
+
+def learn(run, trees, given, arm, seed, a):
+    "Train and parse; what came of it. `trees` are as they are, by which it is scored."
+    parser, told = trained(run, trees, given, arm, seed, a)
+    tags, gold = ARMS[arm][0], trees[a.on]
     parser.beam, found, result = a.beam, {}, {}
     for way, constrained, beam in ('constrained', True, a.beam), ('free', False, a.beam), ('constrained, greedy', True, 1), ('constrained, beam 5', True, 5):
         parser.constrained, start = constrained, time.process_time()
@@ -108,9 +132,7 @@ def learn(run, trees, given, arm, seed, a):
         result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(found[way], gold), counts=bracket_counts(found[way], gold).tolist(),
                            at_most_40=score_trees(found[way], gold, longest=40))
     parser.constrained = True
-    return result | dict(minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in read_metrics(run) if 'tokens_per_s' in m][-1:],
-                         curve=[(m['step'], m['valid_loss']) for m in read_metrics(run) if 'valid_loss' in m], kinds=by_kind(found['constrained'], gold),
-                         looked=looked(parser) if tags is None else None, trees=len(learned['train']), recipe=asdict(recipe))
+    return result | told | dict(kinds=by_kind(found['constrained'], gold), looked=looked(parser) if tags is None else None)
 
 def main(a):
     torch.set_num_threads(1)
@@ -129,6 +151,13 @@ def main(a):
                   f"{made['minutes']:.0f} minutes", flush=True)
             return made
         return once(key, work)
+    def choice(name):
+        changes, parts = CHOICES[name]
+        key = 'choice_' + re.sub('[^a-z]+', '-', name)
+        return once(key, lambda: trained(a.runs / key, trees, trees, 'words, next word', 0, a, changes, parts)[1])
+    if a.choose is not None:
+        for name in a.choose or CHOICES: print(name, choice(name)['valid'], flush=True)
+        return
     seeds = lambda arm: range(min(a.seeds, ARMS[arm][3]))
     for arm, seed in sorted(((arm, seed) for arm in a.only for seed in seeds(arm)), key=lambda key: key[1]): read(arm, seed)
     if {*a.only} < {*ARMS}: return
@@ -136,7 +165,7 @@ def main(a):
     last = sum(len(t.words) for t in trees['test'])
     record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(
         split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
-                  runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS})
+                  runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS}, choices={name: choice(name) for name in CHOICES})
     text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
     if a.out: a.out.write_text(text + '\n')
     for arm, found in record['runs'].items(): print(f'{arm:<32}', ' '.join(f"{r['constrained']['all']['F1']:.2f}" for r in found))
