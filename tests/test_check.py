@@ -116,6 +116,7 @@ def text_after_title(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core\
 def tagged(root): more(root, '$$x = y \\tag{1}$$')
 def nested_link(root): more(root, '[`four`](32_attention.ipynb)')
 def tight_list(root): more(root, 'Three things:\n- one\n- two')
+def lost_backslash(root): more(root, 'Three times $\alpha$.')
 def shown_solution(root):
     edit(root/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', '## Exercises'])
     nb = json.loads((root/'nbs'/'00_core.ipynb').read_text(encoding='utf-8'))
@@ -159,6 +160,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (text_after_title, 'links', '00_core.ipynb, cell step-0: nbdev shows of the first text cell only'),
     (nested_link, 'links', 'nbdev links names in code by itself'),
     (tagged, 'links', 'which knows no'),
+    (lost_backslash, 'lists', "00_core.ipynb, cell step-4: the character '\\x07' before 'lpha$.'"),
     (tight_list, 'lists', "00_core.ipynb, cell step-4: '- one' begins a list"),
     (shown_solution, 'pages', '00_core.ipynb, cell solution: a folded solution shows its output'),
     (wide, 'lint', 'E501 Line too long'),

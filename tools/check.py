@@ -139,7 +139,7 @@ def cells_in_order(root):
     return faults
 
 def lists(root):
-    "A list has an empty line before it; without one it is shown as part of the paragraph."
+    "A list has an empty line before it; without one it is shown as part of the paragraph. No backslash became a control character."
     texts = [(path.name, path.read_text(encoding='utf-8')) for path in root.glob('*.md')]
     for path in notebooks(root):
         texts += [(f'{path.name}, cell {key}', source) for key, source, _ in cells(path, 'markdown')]
@@ -147,6 +147,8 @@ def lists(root):
                   for o in outputs if 'text/markdown' in o.get('data', {})]
     faults, item = [], re.compile(r' *([-*+]|\d+[.)]) +\S')
     for where, text in texts:
+        faults += [f'{where}: the character {odd!r} before {text[text.index(odd) + 1:][:20]!r} is not to be seen: was it a backslash and a letter?'
+                   for odd in sorted({*re.findall(r'[\x00-\x08\x0b-\x1f]', text)})]
         lines = re.sub(r'^ *```.*?^ *```', '', text, flags=re.MULTILINE | re.DOTALL).splitlines()
         faults += [f'{where}: {line.strip()[:50]!r} begins a list: put an empty line before it' for before, line in zip(lines, lines[1:])
                    if item.match(line) and before.strip() and not item.match(before) and not re.match(r'[ #>|:]', before)]
