@@ -6,9 +6,9 @@ The tags that are predicted come from NLTK's averaged perceptron (pip install nl
 
     python experiments/parsing.py --data data/treebank --out nbs/results/parsing.json
 """
-import argparse, json, random, re, time
+import argparse, json, os, random, re, time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 import torch
@@ -27,8 +27,8 @@ ARMS = {   # name: tags in the source, is the next word told, share of the train
     'words, half': (None, False, 2, 1), 'words, a quarter': (None, False, 4, 1),
     'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1)}
 CHOICES = {   # how the small recipe could be: changes, and are the constituents of the trees sentences, too?
-    'as first written': ('', False), 'constituents': ('', True), 'constituents, less dropout': ('P_drop=0.2', True),
-    'narrower': ('d_model=128 d_ff=512', False), 'smoothing less': ('eps_ls=0', False)}
+    'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents': ('steps=4000', True), 'constituents, half as long': ('steps=2000', True)}
+CHOSEN = 'as first written'
 OURS = 'The model reads a sentence with attention .'.split()
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -94,8 +94,9 @@ def constituents(tree, least=5):
             if least <= len(node.words) < len(tree.words): yield node
             yield from constituents(node, least)
 
-def trained(run, trees, given, arm, seed, a, changes='', parts=False):
-    "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `parts`: are their constituents sentences, too?"
+def trained(run, trees, given, arm, seed, a, how=CHOSEN):
+    "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `how`: one of CHOICES."
+    changes, parts = CHOICES[how]
     tags, next_word, share, _ = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
@@ -104,13 +105,14 @@ def trained(run, trees, given, arm, seed, a, changes='', parts=False):
         rows += [dict(source=source_line(as_known(part.words, known), part.tags if tags else None), target=' '.join(linearise(part)))
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
-    recipe = changed(changed(changed(recipes['parsing_small'], 'steps=2000' if share > 1 else ''), changes), f'{a.set} seed={seed}')     # half as many for fewer trees
+    recipe = changed(changed(recipes['parsing_small'], changes), f'{a.set} seed={seed}')
+    if share > 1: recipe = replace(recipe, steps=recipe.steps // 2)                        # half as many for fewer trees
     if next_word: recipe = told_next_word(recipe, pairs, tagged=tags is not None)
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
-    start = time.time()
+    start, new = time.time(), not run.exists()
     train(recipe, corpus, run, resume=True)
-    minutes, parsers, chosen = (time.time() - start) / 60, {}, {}
+    minutes, parsers, chosen = (time.time() - start) / 60 if new else None, {}, {}       # not known of a run that was interrupted
     for weights in ('average', 'best'):                     # which of the two parses the validation files better
         parsers[weights] = Parser.from_pretrained(run, weights=weights)
         given_tags = None if tags is None else [t.tags for t in given['valid']]
@@ -136,7 +138,8 @@ def learn(run, trees, given, arm, seed, a):
 
 def main(a):
     torch.set_num_threads(1)
-    once = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on)).once
+    precision = os.environ.get('ACCELERATE_MIXED_PRECISION', 'no')
+    once = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on, precision=precision)).once
     trees = treebank(a.data, parsing_split)
     @cache
     def tagged():
@@ -144,17 +147,15 @@ def main(a):
         return {split: [retagged(t, new) for t, new in zip(some, tags[split])] for split, some in trees.items()}
     def read(arm, seed):
         key = f"{re.sub('[^a-z]+', '-', arm)}_{seed}"
+        run = a.runs / (choice_key(CHOSEN) if (arm, seed) == ('words, next word', 0) else key)             # that was trained when it was chosen
         def work():
             given = tagged() if ARMS[arm][0] == 'predicted' else trees
-            made = learn(a.runs / key, trees, given, arm, seed, a)
-            print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid, "
-                  f"{made['minutes']:.0f} minutes", flush=True)
-            return made
+            made = learn(run, trees, given, arm, seed, a)
+            print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid", flush=True)
+            return made if run.name == key else made | dict(minutes=choice(CHOSEN)['minutes'])
         return once(key, work)
-    def choice(name):
-        changes, parts = CHOICES[name]
-        key = 'choice_' + re.sub('[^a-z]+', '-', name)
-        return once(key, lambda: trained(a.runs / key, trees, trees, 'words, next word', 0, a, changes, parts)[1])
+    def choice_key(name): return 'choice_' + re.sub('[^a-z]+', '-', name)
+    def choice(name): return once(choice_key(name), lambda: trained(a.runs / choice_key(name), trees, trees, 'words, next word', 0, a, name)[1])
     if a.choose is not None:
         for name in a.choose or CHOICES: print(name, choice(name)['valid'], flush=True)
         return
@@ -164,7 +165,7 @@ def main(a):
     right = [tag == gold for split in ('train', 'test') for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
     last = sum(len(t.words) for t in trees['test'])
     record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(
-        split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
+        precision=precision, split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
                   runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS}, choices={name: choice(name) for name in CHOICES})
     text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
     if a.out: a.out.write_text(text + '\n')
