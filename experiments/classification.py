@@ -33,7 +33,7 @@ ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
     'AG News, bag, bigrams': ('ag_news', 'classify_pieces', 'N=0 positions=none bigrams=100000', None)}
 
 TOGETHER = 'encoder', 'bigrams', 'AG News'   # whose seeds also answer as one
-CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone
+CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more
     'encoder': {'as first written': '', 'less dropout': 'P_drop=0.2', 'more dropout': 'P_drop=0.4', 'smoothing': 'eps_ls=0.1'},
     'bigrams': {'as first written': '', 'more dropout': 'P_drop=0.5', 'smoothing': 'eps_ls=0.1'},
     'bag': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3', 'rate 0.02': 'peak_lr=2e-2'},
@@ -41,6 +41,7 @@ CHOICES = {   # what the recipes could have been instead: one seed each, judged 
     'AG News': {'as first written': '', 'less dropout': 'P_drop=0.3', 'smoothing': 'eps_ls=0.1'},
     'AG News, bag': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3'},
     'AG News, bag, bigrams': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3'}}
+CHOSEN = dict.fromkeys(CHOICES, 'as first written')
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--thucnews', type=Path, required=True, help='folder of class.txt, train.txt, dev.txt')
@@ -103,9 +104,14 @@ def tried(run, arm, choice, a):
     corpus, recipe, changes, _ = ARMS[arm]
     return trained(run, corpus, recipe, changed(changes, CHOICES[arm][choice]), 0, a)[1]
 
+def chosen(arm):
+    "Corpus, recipe, changes, size, with the setting that was chosen."
+    corpus, recipe, changes, size = ARMS[arm]
+    return corpus, recipe, changed(changes, CHOICES[arm][CHOSEN[arm]]) if arm in CHOSEN else changes, size
+
 def learn(run, arm, seed, a):
     "Train and label the test texts."
-    corpus, recipe, changes, size = ARMS[arm]
+    corpus, recipe, changes, size = chosen(arm)
     splits, valid = trained(run, corpus, recipe, changes, seed, a, size)
     translator, test = Translator.from_pretrained(run), splits['test']
     found = translator.classify(test['source'], 2)
@@ -117,10 +123,10 @@ def learn(run, arm, seed, a):
     return dict(accuracy=accuracy([label for label, _ in best], gold), correct=bits(right), sure=mean(p for _, p in best),
                 parameters=sum(w.numel() for w in translator.models[0].parameters()), learned_from=len(splits['train'])) | valid | more
 
-def together(arm, a, place):
+def together(arm, a, folder):
     "The seeds of an arm as one, by the mean of their probabilities."
-    corpus, recipe, changes, size = ARMS[arm]
-    runs = [a.runs / place(arm, seed) for seed in range(a.seeds)]
+    corpus, recipe, changes, size = chosen(arm)
+    runs = [folder(arm, seed) for seed in range(a.seeds)]
     for seed, run in enumerate(runs): splits, _ = trained(run, corpus, recipe, changes, seed, a, size)       # those that this machine does not have
     found = [label for (label, _), in Translator.from_pretrained(runs).classify(splits['test']['source'])]
     gold = list(splits['test']['target'])
@@ -146,14 +152,15 @@ def main(a):
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
     choice = lambda arm, name: once(place('choice', arm, name), lambda: tried(a.runs / place('choice', arm, name), arm, name, a))
     if a.choose: return [choice(arm, name) for arm in a.only for name in CHOICES.get(arm, ())]
-    read = lambda arm, seed: once(place(arm, seed), lambda: learn(a.runs / place(arm, seed), arm, seed, a))
+    folder = lambda arm, seed: a.runs / (place('choice', arm, CHOSEN[arm]) if arm in CHOSEN and seed == 0 else place(arm, seed))    # that was trained when it was chosen
+    read = lambda arm, seed: once(place(arm, seed), lambda: learn(folder(arm, seed), arm, seed, a))
     for seed in range(a.seeds):
         for arm in a.only: read(arm, seed)
     if {*a.only} < {*ARMS}: return
     machines = {'thucnews, singles': ('thucnews', dict(ngrams=(1, 1))), 'thucnews': ('thucnews', {}), 'thucnews, with the validation texts': ('thucnews', dict(everything=True)),
                 **{f'thucnews, {n}': ('thucnews', dict(size=n)) for n in (1000, 5000, 20000)}, 'ag_news': ('ag_news', {})}
     svm = {name: once(place('svm', name), lambda: linear(corpus, a, **how)) for name, (corpus, how) in machines.items()}
-    ensembles = {arm: once(place('together', arm), lambda: together(arm, a, place)) for arm in TOGETHER}
+    ensembles = {arm: once(place('together', arm), lambda: together(arm, a, folder)) for arm in TOGETHER}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'scikit-learn') | dict(
         runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, together=ensembles, svm=svm, choices={arm: {name: choice(arm, name) for name in names} for arm, names in CHOICES.items()})
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
