@@ -27,7 +27,8 @@ ARMS = {   # name: tags in the source, is the next word told, share of the train
     'words, half': (None, False, 2, 1), 'words, a quarter': (None, False, 4, 1),
     'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1)}
 CHOICES = {   # how the small recipe could be: changes, and are the constituents of the trees sentences, too?
-    'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents': ('steps=4000', True), 'constituents, half as long': ('steps=2000', True)}
+    'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),
+    'cosine, half as long': ('steps=2000 schedule=cosine', False), 'cosine, three quarters': ('steps=3000 schedule=cosine', False)}
 CHOSEN = 'as first written'
 OURS = 'The model reads a sentence with attention .'.split()
 
