@@ -120,7 +120,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         chosen[weights] = score_trees(parsers[weights].parse([t.words for t in trees['valid']], given_tags, beam=1), trees['valid'])['F1']
     lines = read_metrics(run)
     return parsers[max(chosen, key=chosen.get)], dict(
-        minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
+        precision=os.environ.get('ACCELERATE_MIXED_PRECISION', 'no'), minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
         curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(recipe))
 
 def learn(run, trees, given, arm, seed, a):
@@ -139,8 +139,7 @@ def learn(run, trees, given, arm, seed, a):
 
 def main(a):
     torch.set_num_threads(1)
-    precision = os.environ.get('ACCELERATE_MIXED_PRECISION', 'no')
-    once = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on, precision=precision)).once
+    once = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on)).once
     trees = treebank(a.data, parsing_split)
     @cache
     def tagged():
@@ -166,7 +165,7 @@ def main(a):
     right = [tag == gold for split in ('train', 'test') for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
     last = sum(len(t.words) for t in trees['test'])
     record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(
-        precision=precision, split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
+        split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
                   runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS}, choices={name: choice(name) for name in CHOICES})
     text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
     if a.out: a.out.write_text(text + '\n')
