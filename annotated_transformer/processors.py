@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['by_onednn', 'weight_gradient', 'OneDNNProduct', 'onednn_linear', 'has_onednn', 'use_onednn', 'faster_products',
-           'SmoothedLoss', 'top_k']
+           'cheap_dropout', 'use_cheap_dropout', 'SmoothedLoss', 'top_k']
 
 # %% ../nbs/52b_processors.ipynb #imports
 import math, time
@@ -107,6 +107,29 @@ def faster_products(
             torch.autograd.grad(product(x, weight, None), (x, weight), grad)
             best[product] = min(best[product], clock() - start)
     return 'onednn' if best[F.linear] > 1.1 * best[OneDNNProduct.apply] else 'pytorch'
+
+# %% ../nbs/52b_processors.ipynb #cheap-dropout
+def cheap_dropout(
+    layer:nn.Dropout,
+    x:Tensor,        # any shape
+) -> Tensor:         # the same shape
+    "The forward pass of `layer` on a CPU: four activations share 64 random bits."
+    dropped = round(layer.p * 2**16)                              # of 65,536 faces
+    usual = x.device.type != 'cpu' or torch.compiler.is_compiling()
+    if usual or not layer.training or not 0 < dropped < 2**16:
+        return F.dropout(x, layer.p, layer.training)
+    thrown = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-2**63, None)
+    kept = thrown.view(torch.int16)[:x.numel()].view(x.shape) >= dropped - 2**15
+    return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
+
+def use_cheap_dropout(
+    model:nn.Module,
+) -> nn.Module:      # the same one
+    "Let all dropout layers of `model` share throws. On a GPU nothing changes."
+    for m in model.modules():
+        plain = type(m) is nn.Dropout and not m.inplace
+        if plain and 'forward' not in vars(m): m.forward = partial(cheap_dropout, m)
+    return model
 
 # %% ../nbs/52b_processors.ipynb #smoothed-loss
 class SmoothedLoss(torch.autograd.Function):

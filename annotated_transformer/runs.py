@@ -17,7 +17,8 @@ from .corpora import parse_name
 from .files import claim, digest, link, read_json, replace_text
 from .models import build, name_of, read_config, read_weights
 from .preparation import data_key, make_data
-from .processors import faster_products, use_onednn
+from .processors import (
+    faster_products, use_cheap_dropout, use_onednn)
 from .recipes import Recipe, recipe_of
 from .tokenizer import Tokenizer, tokenizer_files
 from .update import recompute
@@ -49,6 +50,7 @@ def lay_out(recipe:Recipe, corpus, data_dir, run_dir:Path, model=None, init_from
         pad_id=Tokenizer.load(run_dir / 'tokenizer.model').pad_id,
         corpus=name_for(corpus), data_dir=data_dir and str(data_dir),
         source=source, target=target, data=key, multiplies=chosen(recipe),
+        dropout='four from one draw',
         tokenizer=digests['tokenizer'], source_tokenizer=digests.get('source'),
         versions={package: version(package) for package in packages})
         | (begun or {}), indent=1))
@@ -100,6 +102,7 @@ def new_model(recipe:Recipe, run_dir, model:nn.Module=None, init_from=None):
     if init_from: model.load_state_dict(
         read_weights(Path(init_from) / 'model.safetensors', model), strict=False)
     if config.get('multiplies') == 'onednn': use_onednn(model)
+    if config.get('dropout') == 'four from one draw': use_cheap_dropout(model)
     if recipe.recompute: recompute(model)
     return model.train()
 

@@ -1,8 +1,9 @@
-"""What does a processor do with a product? Four measurements for the chapter on processors, each a part of one record.
+"""What does a processor do with a product? Five measurements for the chapter on processors, each a part of one record.
 
     width     the same product by instructions of 4, 8 and 16 lanes (oneDNN limited to them), by MKL, in bfloat16, and by plain Python
     sizes     square products and those of layers, against the operations per byte; speed of copying
     updates   whole updates of three sizes: products by either library, PyTorch's loss in place of ours, bfloat16; memory of the losses
+    dropout   whole updates of three sizes with PyTorch's dropout, with four activations to a draw, and without dropout
     threads   one program with all cores and two such programs at once, with threads that sleep while they wait and threads that spin
 
 All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else
@@ -18,9 +19,9 @@ from statistics import median
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
-from annotated_transformer.processors import OneDNNProduct, by_onednn, faster_products, has_onednn, use_onednn
+from annotated_transformer.processors import OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
 from annotated_transformer.optimizer import adam
-from annotated_transformer.recipes import recipes
+from annotated_transformer.parsing import recipes
 from annotated_transformer.regularization import label_smoothed_loss
 from annotated_transformer.transformer import Transformer
 
@@ -89,9 +90,12 @@ def plain_loss(logits, target, eps_ls=.1, pad_id=0):
 variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), "oneDNN's products, PyTorch's loss": dict(fast=True, loss=plain_loss),
             'bfloat16': dict(half=True)}
 
-def mean_loss(model, src, tgt, c, fast=False, half=False, loss=label_smoothed_loss):
+def mean_loss(model, src, tgt, c, fast=False, half=False, loss=label_smoothed_loss, cheap=False, drops=True):
     for m in model.modules(): vars(m).pop('forward', None)
     if fast: use_onednn(model)
+    if cheap: use_cheap_dropout(model)
+    for m in model.modules():
+        if isinstance(m, torch.nn.Dropout) and not drops: m.forward = lambda x: x
     with torch.autocast('cpu', torch.bfloat16, enabled=half): logits = model(src, tgt[:, :-1])
     total, n = loss(logits, tgt[:, 1:], c.eps_ls)
     return total / n
@@ -100,7 +104,7 @@ def one_update(model, optimizer, *args, **options):
     mean_loss(model, *args, **options).backward()
     optimizer.step(); optimizer.zero_grad()
 
-def of_recipe(name, tokens, rounds):
+def of_recipe(name, tokens, rounds, variants=variants):
     torch.manual_seed(0)
     c, took = recipes[name].model, {k: [] for k in variants}
     model = Transformer(c)
@@ -114,7 +118,7 @@ def of_recipe(name, tokens, rounds):
             start = time.process_time()
             one_update(model, optimizer, src, tgt, c, **options)
             if i >= 0: took[variant].append(time.process_time() - start)
-    base = took["PyTorch's products"]
+    base = took[next(iter(variants))]
     return dict(tokens=tokens, rounds=rounds, seconds={k: median(t) for k, t in took.items()}, first_loss=losses,
                 speed={k: median(b / s for b, s in zip(base, t)) for k, t in took.items()})
 
@@ -132,6 +136,14 @@ def updates(rounds):
     memory = {which: answer(child('--child', 'loss', which, 1024, 37000)) for which in ('ours', 'PyTorch')}
     runs = {name: of_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
     return dict(recipes=runs, loss_memory=memory, faster_products={str(w): faster_products(w) for w in (128, 512)})
+
+# ---------------------------------------------------------------- dropout
+def dropout(rounds):
+    ways = {"PyTorch's": dict(), 'four from one draw': dict(cheap=True), 'none': dict(drops=False)}
+    sizes = ('base', 1024, rounds), ('multi30k_tiny', 8192, 2 * rounds), ('parsing_small', 4096, 2 * rounds)
+    found = {name: of_recipe(name, tokens, n, ways) for name, tokens, n in sizes}
+    for name, run in found.items(): run.update(P_drop=recipes[name].model.P_drop, d_model=recipes[name].model.d_model)
+    return dict(recipes=found)
 
 # ---------------------------------------------------------------- threads
 def count_updates(seconds):
@@ -167,7 +179,7 @@ def threads(rounds):
 
 children = dict(width=one_width, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
                 threads=lambda seconds: count_updates(float(seconds)))
-parts = dict(width=width, sizes=sizes, updates=updates, threads=threads)
+parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, threads=threads)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))
 p.add_argument('--rounds', type=int, default=5, help='of updates')

@@ -23,7 +23,7 @@ from annotated_transformer.core import n_parameters
 from annotated_transformer.hardware import mfu, peaks, train_flops
 from annotated_transformer.optimizer import adam
 from annotated_transformer.positional_encoding import PositionalEncoding
-from annotated_transformer.processors import by_onednn, faster_products, has_onednn, use_onednn
+from annotated_transformer.processors import by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
 from annotated_transformer.recipes import recipes
 from annotated_transformer.update import update
 from annotated_transformer.transformer import Transformer
@@ -110,6 +110,7 @@ def trainee(name, c, a, accelerator):
     "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
     model, one_update = builders[name](c).train(), update if name in ('ours', usual) or a.same_step else plain_update
+    if name == 'ours': use_cheap_dropout(model)
     if name == 'ours' and a.products in ('onednn', 'both'): use_onednn(model)
     optimizer = adam(model) if one_update is update else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4

@@ -1,5 +1,5 @@
 "oneDNN in the place of PyTorch's products: the same numbers, and whatever is done with a model can still be done."
-import pickle
+import json, pickle
 from copy import deepcopy
 import pytest, torch
 from accelerate import Accelerator
@@ -9,7 +9,10 @@ from torch.testing import assert_close
 from annotated_transformer import processors
 from annotated_transformer.config import TransformerConfig
 from annotated_transformer.optimizer import adam
-from annotated_transformer.processors import OneDNNProduct, faster_products, has_onednn, use_onednn
+from annotated_transformer.processors import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.recipes import get_recipe
+from annotated_transformer.runs import new_model
+from annotated_transformer.training import train
 from annotated_transformer.transformer import Transformer
 from annotated_transformer.update import recompute, update
 
@@ -115,3 +118,27 @@ def test_the_choice_draws_no_random_numbers_and_needs_onednn(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, 'is_available', lambda: False)
     assert faster_products(128) == 'pytorch'
     assert 'forward' not in vars(use_onednn(nn.Linear(512, 512)))
+
+# ---- dropout
+
+def test_dice_repeat_when_layers_are_recomputed_and_belong_to_each_copy():
+    model = use_cheap_dropout(new(onednn=False)); recompute(model)
+    ours, recomputed = trained(use_cheap_dropout(new(onednn=False))), trained(model)
+    assert ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
+    for copy in deepcopy(model), pickle.loads(pickle.dumps(model)):
+        assert copy.src_position.dropout.forward.args[0] is copy.src_position.dropout
+
+def test_a_compiler_and_mixed_precision_get_what_they_know():
+    layer, x = use_cheap_dropout(nn.Dropout(.5)), torch.ones(1000)
+    torch.manual_seed(0); compiled = torch.compile(layer, backend='eager', fullgraph=True)(x)
+    torch.manual_seed(0); assert torch.equal(compiled, F.dropout(x, .5))
+    assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
+
+def test_a_run_keeps_the_dice_that_it_began_with(tmp_path):
+    recipe, out = get_recipe('demo', "steps=2 P_drop=0.1 N=1 d_model=16 d_ff=16 h=2 save_every='1 steps'"), tmp_path / 'run'
+    train(recipe, 'numbers_en_de', out)
+    assert 'forward' in vars(new_model(recipe, out).src_position.dropout)
+    config = json.loads((out / 'config.json').read_text())
+    assert config.pop('dropout') == 'four from one draw'
+    (out / 'config.json').write_text(json.dumps(config))                    # as runs of earlier editions have it
+    assert 'forward' not in vars(new_model(recipe, out).src_position.dropout)
