@@ -28,7 +28,8 @@ ARMS = {   # name: tags in the source, is the next word told, share of the train
     'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1)}
 CHOICES = {   # how the small recipe could be: changes, and are the constituents of the trees sentences, too?
     'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),
-    'cosine, half as long': ('steps=2000 schedule=cosine', False), 'cosine, three quarters': ('steps=3000 schedule=cosine', False)}
+    'cosine, half as long': ('steps=2000 schedule=cosine', False), 'cosine, three quarters': ('steps=3000 schedule=cosine', False),
+    'small batches': ("tokens=1024 steps=6000 schedule=cosine peak_lr=1.2e-3 warmup_steps=1000 save_every='500 steps'", False)}
 CHOSEN = 'as first written'
 OURS = 'The model reads a sentence with attention .'.split()
 
