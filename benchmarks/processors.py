@@ -198,7 +198,7 @@ def main(a):
     git = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True, cwd=Path(__file__).parent)
     for part in a.parts:
         load = os.getloadavg()[0]
-        record[part] = dict(command=' '.join(['python', *sys.argv]), commit=git.stdout.strip(), machine=f'{platform.machine()}, {os.cpu_count()} cores',
+        record[part] = dict(command=' '.join(['python', *sys.argv]), commit=git.stdout.strip(), machine=f'{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores',
                             load_before=load, seed=0, versions=dict(torch=version('torch'), python=platform.python_version()), **parts[part](a.rounds))
         print(json.dumps({part: record[part]}, indent=1), flush=True)
         if out: out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
