@@ -1,7 +1,7 @@
 """Section 6.3 at the size of NLTK's sample of the Penn Treebank: the Transformer as a parser, from words, with tags, told the next word.
 
 Each run is trained, parses the development files with the search constrained and free, and is written down in a file of its own; an
-interrupted command goes on where it was. Several processes may share the work by --only; a last command without it writes the record.
+interrupted command goes on where it was. Several processes may share the work by --only; --out writes the record of what is there.
 The tags that are predicted come from NLTK's averaged perceptron (pip install nltk), for training files from one that did not see them.
 
     python experiments/parsing.py --data data/treebank --out nbs/results/parsing.json
@@ -35,14 +35,14 @@ OURS = 'The model reads a sentence with attention .'.split()
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', type=Path, required=True, help='a folder with the .mrg files, or with the .tar.gz of them')
-p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}')
+p.add_argument('--only', nargs='*', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}; none with the bare option')
 p.add_argument('--seeds', type=int, default=3, help='at most so many of each arm')
 p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--beam', type=int, default=21)
 p.add_argument('--choose', nargs='*', choices=CHOICES, metavar='CHOICE', help=f'try settings on the validation files, with the next word told: {"; ".join(CHOICES)}; all if none is named')
 p.add_argument('--on', choices=('test', 'valid'), default='test', help='what is parsed; valid: to choose settings by')
 p.add_argument('--runs', type=Path, default=Path('runs/parsing'), help='folder of the runs')
-p.add_argument('--out', type=Path, help='the record, a JSON file')
+p.add_argument('--out', type=Path, help='the record, a JSON file, of all runs that are there')
 
 def perceptron(trees):
     "A tagger that has learned from these trees."
@@ -140,36 +140,39 @@ def learn(run, trees, given, arm, seed, a):
 
 def main(a):
     torch.set_num_threads(1)
-    once = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on)).once
-    trees = treebank(a.data, parsing_split)
+    parts = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on))
+    once, trees = parts.once, treebank(a.data, parsing_split)
     @cache
     def tagged():
         tags = once('tags', lambda: predicted_tags(trees), quiet=True)
         return {split: [retagged(t, new) for t, new in zip(some, tags[split])] for split, some in trees.items()}
+    def dashed(name): return re.sub('[^a-z]+', '-', name)
     def read(arm, seed):
-        key = f"{re.sub('[^a-z]+', '-', arm)}_{seed}"
-        run = a.runs / (choice_key(CHOSEN) if (arm, seed) == ('words, next word', 0) else key)             # that was trained when it was chosen
+        key = f'{dashed(arm)}_{seed}'
         def work():
-            given = tagged() if ARMS[arm][0] == 'predicted' else trees
-            made = learn(run, trees, given, arm, seed, a)
+            made = learn(a.runs / key, trees, tagged() if ARMS[arm][0] == 'predicted' else trees, arm, seed, a)
             print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid", flush=True)
-            return made if run.name == key else made | dict(minutes=choice(CHOSEN)['minutes'])
+            return made
         return once(key, work)
-    def choice_key(name): return 'choice_' + re.sub('[^a-z]+', '-', name)
-    def choice(name): return once(choice_key(name), lambda: trained(a.runs / choice_key(name), trees, trees, 'words, next word', 0, a, name)[1])
+    def choice(name):
+        key = f'choice_{dashed(name)}'
+        return once(key, lambda: trained(a.runs / key, trees, trees, 'words, next word', 0, a, name)[1])
     if a.choose is not None:
         for name in a.choose or CHOICES: print(name, choice(name)['valid'], flush=True)
         return
-    seeds = lambda arm: range(min(a.seeds, ARMS[arm][3]))
-    for arm, seed in sorted(((arm, seed) for arm in a.only for seed in seeds(arm)), key=lambda key: key[1]): read(arm, seed)
-    if {*a.only} < {*ARMS}: return
-    right = [tag == gold for split in ('train', 'test') for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
-    last = sum(len(t.words) for t in trees['test'])
-    record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(
-        split={s: len(t) for s, t in trees.items()}, tags_right=dict(train=100 * sum(right[:-last]) / len(right[:-last]), test=100 * sum(right[-last:]) / last),
-                  runs={arm: [read(arm, seed) for seed in seeds(arm)] for arm in ARMS}, choices={name: choice(name) for name in CHOICES})
+    for seed in range(a.seeds):                                     # the first of each arm, then the second …
+        for arm in a.only:
+            if seed < ARMS[arm][3]: read(arm, seed)
+    if not a.out: return
+    made = {arm: [read(arm, seed) for seed in range(n) if parts.has(f'{dashed(arm)}_{seed}')] for arm, (*_, n) in ARMS.items()}
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(split={s: len(t) for s, t in trees.items()}, runs={arm: found for arm, found in made.items() if found},
+        choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')})
+    if parts.has('tags'):
+        for split in ('train', 'test'):
+            right = [tag == gold for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
+            record.setdefault('tags_right', {})[split] = 100 * sum(right) / len(right)
     text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
-    if a.out: a.out.write_text(text + '\n')
+    a.out.write_text(text + '\n')
     for arm, found in record['runs'].items(): print(f'{arm:<32}', ' '.join(f"{r['constrained']['all']['F1']:.2f}" for r in found))
 
 if __name__ == '__main__': main(p.parse_args())

@@ -19,6 +19,8 @@ class Parts:
         if (was := self.once('settings', lambda: settings, quiet=True)) != settings:
             sys.exit(f'error: {self.folder} was begun with other settings, {was}: choose another --runs')
 
+    def has(self, name): return (self.folder / f'{name}.json').exists()
+
     def once(self, name, make, quiet=False):
         "What `make` gives, as it was written down before, or made now."
         path = self.folder / f'{name}.json'
