@@ -22,14 +22,17 @@ from recording import Parts, provenance
 from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, treebank
 
 ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds
-    'words': (None, False, 1, 3), 'predicted tags': ('predicted', False, 1, 3), 'gold tags': ('gold', False, 1, 3),
-    'words, next word': (None, True, 1, 3), 'predicted tags, next word': ('predicted', True, 1, 3), 'gold tags, next word': ('gold', True, 1, 1),
-    'words, half': (None, False, 2, 1), 'words, a quarter': (None, False, 4, 1),
-    'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1)}
-CHOICES = {   # how the small recipe could be: changes, and are the constituents of the trees sentences, too?
+    'words, next word': (None, True, 1, 3), 'predicted tags, next word': ('predicted', True, 1, 3), 'gold tags, next word': ('gold', True, 1, 3),
+    'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1),
+    # three seeds each were planned of these, and smaller treebanks, until the first of them hardly learned anything
+    'words': (None, False, 1, 1), 'predicted tags': ('predicted', False, 1, 1), 'gold tags': ('gold', False, 1, 1)}
+CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
     'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),
     'cosine, half as long': ('steps=2000 schedule=cosine', False), 'cosine, three quarters': ('steps=3000 schedule=cosine', False),
     'small batches': ("tokens=1024 steps=6000 schedule=cosine peak_lr=1.2e-3 warmup_steps=1000 save_every='500 steps'", False)}
+PLAIN = {     # a quarter of the updates without being told: does any of these get going?
+    'as it is': '', 'pre-norm': 'norm=pre', 'less dropout': 'P_drop=0.1 P_attn=0.0', 'pre-norm, less dropout': 'norm=pre P_drop=0.1 P_attn=0.0',
+    'lower rate': 'peak_lr=7e-4', 'pre-norm, less dropout, small batches': 'norm=pre P_drop=0.1 P_attn=0.0 tokens=1024 peak_lr=1e-3 warmup_steps=1000'}
 CHOSEN = 'as first written'
 OURS = 'The model reads a sentence with attention .'.split()
 
@@ -39,7 +42,7 @@ p.add_argument('--only', nargs='*', default=list(ARMS), choices=ARMS, metavar='A
 p.add_argument('--seeds', type=int, default=3, help='at most so many of each arm')
 p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--beam', type=int, default=21)
-p.add_argument('--choose', nargs='*', choices=CHOICES, metavar='CHOICE', help=f'try settings on the validation files, with the next word told: {"; ".join(CHOICES)}; all if none is named')
+p.add_argument('--choose', nargs='*', choices=[*CHOICES, *PLAIN], metavar='CHOICE', help=f'try settings on the validation files, with the next word told: {"; ".join(CHOICES)}; without: {"; ".join(PLAIN)}; all if none is named')
 p.add_argument('--on', choices=('test', 'valid'), default='test', help='what is parsed; valid: to choose settings by')
 p.add_argument('--runs', type=Path, default=Path('runs/parsing'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file, of all runs that are there')
@@ -98,7 +101,7 @@ def constituents(tree, least=5):
 
 def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `how`: one of CHOICES."
-    changes, parts = CHOICES[how]
+    changes, parts = CHOICES[how] if how in CHOICES else (f"{PLAIN[how]} steps={4000 if 'small' in how else 1000}", False)
     tags, next_word, share, _ = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
@@ -155,10 +158,10 @@ def main(a):
             return made
         return once(key, work)
     def choice(name):
-        key = f'choice_{dashed(name)}'
-        return once(key, lambda: trained(a.runs / key, trees, trees, 'words, next word', 0, a, name)[1])
+        key, arm = (f'choice_{dashed(name)}', 'words, next word') if name in CHOICES else (f'plain_{dashed(name)}', 'words')
+        return once(key, lambda: trained(a.runs / key, trees, trees, arm, 0, a, name)[1])
     if a.choose is not None:
-        for name in a.choose or CHOICES: print(name, choice(name)['valid'], flush=True)
+        for name in a.choose or [*CHOICES, *PLAIN]: print(name, choice(name)['valid'], flush=True)
         return
     for seed in range(a.seeds):                                     # the first of each arm, then the second …
         for arm in a.only:
@@ -166,7 +169,8 @@ def main(a):
     if not a.out: return
     made = {arm: [read(arm, seed) for seed in range(n) if parts.has(f'{dashed(arm)}_{seed}')] for arm, (*_, n) in ARMS.items()}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(split={s: len(t) for s, t in trees.items()}, runs={arm: found for arm, found in made.items() if found},
-        choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')})
+        choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')},
+        plain={name: choice(name) for name in PLAIN if parts.has(f'plain_{dashed(name)}')})
     if parts.has('tags'):
         for split in ('train', 'test'):
             right = [tag == gold for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]

@@ -198,7 +198,7 @@ def test_readme(project):
     path = text.split('![What it shows.](')[1].split(')')[0]
     assert (project/path).read_bytes() == bytes(30)
 
-@pytest.mark.parametrize('a, b, agree', [('loss 0.71', 'loss 0.72', True), ('loss 0.71', 'loss 0.74', False), ('12,000 words', '12,100 words', True), ('1e-15', '9e-15', False),
+@pytest.mark.parametrize('a, b, agree', [('loss 0.71', 'loss 0.72', True), ('loss 0.71', 'loss 0.74', False), ('12,000 words', '12,100 words', True), ('1e-9', '9e-9', False), ('1e-15', '9e-15', True),
                                          ('yes', 'no', False), ('a  b', 'a b', True), ('3 of 4', '2 of 4', False), ('', '1', False)])
 def test_same(a, b, agree, monkeypatch):
     "Words must agree, numbers to one per cent or to one unit of a decimal."

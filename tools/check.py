@@ -300,12 +300,12 @@ def printed(outputs):
     return '\n'.join(re.sub(r'0x[0-9a-f]{6,}|version:[\d.]+', '…', t).strip() for t in text if t.strip())
 
 def same(a, b):
-    "Whether two texts agree: the words exactly, the numbers to one per cent or one unit of their last digit."
+    "Whether two texts agree: the words exactly, the numbers to one per cent or one unit of their last digit, or both as small as rounding."
     if re.sub(r'\s+', ' ', NUMBER.sub('0', a)) != re.sub(r'\s+', ' ', NUMBER.sub('0', b)): return False
     for x, y in zip(NUMBER.findall(a), NUMBER.findall(b)):
         unit = 10.0 ** -len(x.partition('e')[0].partition('.')[2]) if 'e' not in x else 0
         x, y = float(x.replace(',', '')), float(y.replace(',', ''))
-        if abs(x - y) > max(.01 * abs(x), 1.001 * unit if unit < 1 else 0): return False
+        if abs(x - y) > max(.01 * abs(x), 1.001 * unit if unit < 1 else 0, 1e-12): return False
     return True
 
 def notebook(path, root):
