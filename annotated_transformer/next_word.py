@@ -7,44 +7,46 @@ __all__ = ['NextWordConfig', 'told_next_word', 'NextWord']
 
 # %% ../nbs/63d_next_word.ipynb #imports
 from dataclasses import asdict, dataclass, replace
-from datasets import DatasetDict
 from torch import Tensor, nn
 from .attention import subsequent_mask
 from .config import TransformerConfig
 from .models import architecture, follow
-from .recipes import Recipe
+import annotated_transformer.parsing  # noqa: F401 (its recipes)
+from .recipes import Recipe, recipes
 from .tokenizer import Tokenizer
 from .transformer import Transformer
 
 # %% ../nbs/63d_next_word.ipynb #config
 @dataclass(frozen=True)
 class NextWordConfig(TransformerConfig):
-    "A Transformer's, and what its decoder counts. Raises ValueError without `word_id`."
-    word_id: int | None = None   # the target's token for a word, XX
-    per_word: int = 1            # source tokens that a word has
+    "A Transformer's, and what its decoder counts, which `for_text` says."
+    word_id: int | None = None    # the target's token for a word, XX
+    per_word: int | None = None   # source tokens that a word has
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.word_id is None: raise ValueError(
-            'word_id is missing: `told_next_word` finds it in the target text')
+    def for_text(self, tokenizer:Tokenizer, source:str):
+        "The same for some trees. Raises ValueError if the target is not trees."
+        ids, = tokenizer.encode(['XX'])
+        if len(ids) != 1 or ids[0] == tokenizer.unk_id: raise ValueError(
+            'a next_word model writes trees, and this text has none: '
+            'train it with --corpus treebank or treebank_tagged')
+        return replace(self, word_id=ids[0], per_word=2 if source == 'tagged' else 1)
 
-def told_next_word(
-    recipe:Recipe,         # of a Transformer for trees
-    pairs:DatasetDict,     # what it will learn from, as `parsing_pairs` gives it
-    tagged:bool=False,     # does the source have tags behind its words?
-) -> Recipe:
-    "The same recipe for a `NextWord`."
-    words = Tokenizer.of_words(pairs['train']['target'], recipe.model.vocab_size)
-    (word_id,), = words.encode(['XX'])
-    return replace(recipe, model=NextWordConfig(
-        **asdict(recipe.model), word_id=word_id, per_word=2 if tagged else 1))
+def told_next_word(recipe:Recipe) -> Recipe:
+    "The recipe of a Transformer for trees, for a `NextWord`."
+    return replace(recipe, model=NextWordConfig(**asdict(recipe.model)))
+
+for name in 'parsing', 'parsing_small':
+    recipes[f'{name}_told'] = told_next_word(recipes[name])
 
 # %% ../nbs/63d_next_word.ipynb #next-word
 @architecture('next_word', NextWordConfig)
 class NextWord(Transformer):
-    "A Transformer whose decoder is told the next unread word (not in the paper)."
+    """A Transformer whose decoder is told the next unread word (not in the paper).
+    Raises ValueError if its configuration has not seen the text."""
     def __init__(self, config, pad_id:int=0):
         super().__init__(config, pad_id)
+        if config.word_id is None: raise ValueError(
+            'word_id is missing: `for_text` of the configuration finds it')
         self.read = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def unread(self,

@@ -112,7 +112,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
     recipe = changed(changed(recipes['parsing_small'], changes), f'{a.set} seed={seed}')
     if share > 1: recipe = replace(recipe, steps=recipe.steps // 2)                        # half as many for fewer trees
-    if next_word: recipe = told_next_word(recipe, pairs, tagged=tags is not None)
+    if next_word: recipe = told_next_word(recipe)
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start, new = time.time(), not run.exists()
