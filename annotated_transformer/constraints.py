@@ -75,6 +75,7 @@ def only_trees(
             before, states[i] = states[i], {}
             for p, prefix in enumerate(map(tuple, ids[r, :, 1:].tolist())):
                 state = before[prefix[:-1]]
+                # a special token: the prefix is dead, and its state is never used
                 if prefix: state = state.after(tokens[prefix[-1]] or '-')
                 states[i][prefix] = state
                 may[r, p] = mask(state.choices(room[i], **bounds), state.stack[-1:])

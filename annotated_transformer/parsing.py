@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['parsing_split', 'whole_split', 'known_corpora', 'bracket_words', 'signature', 'known_words', 'as_known', 'split_of',
-           'source_line', 'parsing_pairs', 'load_treebank', 'Parser', 'tree_or_none', 'gold_trees', 'flat_scores',
-           'transformer_parse']
+           'source_line', 'parsing_pairs', 'load_treebank', 'Parser', 'check_sentences', 'tree_or_none', 'gold_trees',
+           'flat_scores', 'transformer_parse']
 
 # %% ../nbs/63c_parsing.ipynb #imports
 import re, sys
@@ -145,6 +145,31 @@ class Parser(Translator):
         return beam_search(self.models, src, beam, alpha, self.extra, n_best, allow,
                            bos_id=t.bos_id, eos_id=t.eos_id)
 
+# %% ../nbs/63c_parsing.ipynb #check-sentences
+#| code-fold: true
+#| code-summary: "What cannot be parsed"
+def check_sentences(parser:Parser, sentences:list, tags:list|None) -> list:
+    """The tags, None for each sentence where there are none. Raises ValueError naming
+    the sentence that is too long or has no words, a word that is none, or tags that are
+    missing or not wanted."""
+    if (tags is None) == parser.tagged: raise ValueError(
+        'this run reads words and their tags' if tags is None else
+        'this run reads words alone: give no tags')
+    most, longest = parser.config['model']['max_len'], parser.models[0].longest
+    if longest is not None: most = min(most, longest - 2)        # a bracket around it
+    tags = [None] * len(sentences) if tags is None else tags
+    for n, (words, given) in enumerate(zip_longest(sentences, tags), 1):
+        why = None
+        if words is None or parser.tagged and len(words) != len(given or []):
+            why = 'each word needs one tag'
+        elif not words: why = 'it has no words'
+        elif bad := [w for w in words if not re.fullmatch(r'[^\s()]+', w)]:
+            why = f'{bad[0]!r} is no word: write -LRB- and -RRB- for brackets'
+        elif (len(words) + 1) * (1 + parser.tagged) > most:
+            why = f'more than max_len={most} tokens'
+        if why: raise ValueError(f'sentence {n}: {why}')
+    return tags
+
 # %% ../nbs/63c_parsing.ipynb #parse
 def tree_or_none(tokens, words, tags=None):
     "What `tree_from` reads, None if that is no tree over these words."
@@ -159,25 +184,9 @@ def parse(self:Parser,
     tokens:int=16384,            # padded source tokens, over all beams, at a time
     progress:bool=False,
 ) -> list:                       # trees; None where there is none
-    """The tree of each sentence. Raises ValueError naming the sentence that is too long
-    or has no words, a word that is none, or tags that are missing or not wanted."""
+    "The tree of each sentence. Raises ValueError as `check_sentences`."
     check_search(beam, alpha)
-    if (tags is None) == self.tagged: raise ValueError(
-        'this run reads words and their tags' if tags is None else
-        'this run reads words alone: give no tags')
-    most, longest = self.config['model']['max_len'], self.models[0].longest
-    if longest is not None: most = min(most, longest - 2)        # a bracket around it
-    tags = [None] * len(sentences) if tags is None else tags
-    for n, (words, given) in enumerate(zip_longest(sentences, tags), 1):
-        why = None
-        if words is None or self.tagged and len(words) != len(given or []):
-            why = 'each word needs one tag'
-        elif not words: why = 'it has no words'
-        elif bad := [w for w in words if not re.fullmatch(r'[^\s()]+', w)]:
-            why = f'{bad[0]!r} is no word: write -LRB- and -RRB- for brackets'
-        elif (len(words) + 1) * (1 + self.tagged) > most:
-            why = f'more than max_len={most} tokens'
-        if why: raise ValueError(f'sentence {n}: {why}')
+    tags = check_sentences(self, sentences, tags)
     ids = self.encode([source_line(*both) for both in zip(sentences, tags)])
     found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
                             tokens // beam, progress)

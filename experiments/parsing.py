@@ -171,6 +171,8 @@ def main(a):
     record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(split={s: len(t) for s, t in trees.items()}, runs={arm: found for arm, found in made.items() if found},
         choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')},
         plain={name: choice(name) for name in PLAIN if parts.has(f'plain_{dashed(name)}')})
+    seen, asked = (Counter(word for t in trees[split] for word in t.words) for split in ('train', 'test'))
+    record['words'] = dict(different=len(seen), once=sum(n == 1 for n in seen.values()), rare=100 * sum(n for word, n in asked.items() if seen[word] < 2) / asked.total())
     if parts.has('tags'):
         for split in ('train', 'test'):
             right = [tag == gold for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
