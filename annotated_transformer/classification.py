@@ -24,9 +24,11 @@ from .feed_forward import FeedForward
 from .files import check, check_types, reading
 from .models import Model, architecture
 from .positional_encoding import PositionalEncoding
+from .preparation import labelled
 from .production import blocks
 from .scores import show_scores
 from .stacks import AddNorm, EncoderLayer, Stack
+from .training import uses
 from .translation import Translator
 
 # %% ../nbs/64_classification.ipynb #kinds
@@ -230,3 +232,5 @@ def transformer_classify(
             for line in lines: print('\t'.join(
                 f'{name}\t{p:.4f}' for name, p in next(labels)) if line else '',
                 flush=True)
+
+uses.update(dict.fromkeys(labelled, 'transformer_classify'))

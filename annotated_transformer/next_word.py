@@ -25,11 +25,11 @@ class NextWordConfig(TransformerConfig):
 
     def for_text(self, tokenizer:Tokenizer, source:str):
         "The same for some trees. Raises ValueError if the target is not trees."
-        ids, = tokenizer.encode(['XX'])
-        if len(ids) != 1 or ids[0] == tokenizer.unk_id: raise ValueError(
-            'a next_word model writes trees, and this text has none: '
-            'train it with --corpus treebank or treebank_tagged')
-        return replace(self, word_id=ids[0], per_word=2 if source == 'tagged' else 1)
+        first, *rest = tokenizer.encode(['XX XXX'])[0]       # a word, and one unknown
+        if first == tokenizer.unk_id or rest != [tokenizer.unk_id]: raise ValueError(
+            'a next_word model writes trees, word by word: '
+            'train it with --corpus treebank or treebank_tagged, and text=words')
+        return replace(self, word_id=first, per_word=2 if source == 'tagged' else 1)
 
 def told_next_word(recipe:Recipe) -> Recipe:
     "The recipe of a Transformer for trees, for a `NextWord`."
@@ -45,8 +45,8 @@ class NextWord(Transformer):
     Raises ValueError if its configuration has not seen the text."""
     def __init__(self, config, pad_id:int=0):
         super().__init__(config, pad_id)
-        if config.word_id is None: raise ValueError(
-            'word_id is missing: `for_text` of the configuration finds it')
+        if None in (config.word_id, config.per_word): raise ValueError(
+            'word_id, per_word: `for_text` of the configuration finds them')
         self.read = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def unread(self,

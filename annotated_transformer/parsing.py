@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['parsing_split', 'whole_split', 'known_corpora', 'bracket_words', 'signature', 'known_words', 'as_known', 'split_of',
-           'source_line', 'parsing_pairs', 'load_treebank', 'Parser', 'check_sentences', 'tree_or_none', 'gold_trees',
-           'flat_scores', 'transformer_parse']
+           'source_line', 'parsing_pairs', 'load_treebank', 'Parser', 'why_not', 'tree_or_none', 'gold_trees',
+           'as_in_treebank', 'flat_scores', 'transformer_parse']
 
 # %% ../nbs/63c_parsing.ipynb #imports
 import re, sys
@@ -29,9 +29,10 @@ from .production import blocks, free_to_write
 from .recipes import Recipe, recipes
 from .scores import show_scores
 from .text_files import store
+from .training import uses
 from .translation import Translator
 from .trees import Tree, linearise, read_trees, score_trees
-from .trees import tree_from, treebank, treebank_files
+from .trees import tree_from, treebank, treebank_files, wsj_number
 
 # %% ../nbs/63c_parsing.ipynb #signature
 def signature(word:str) -> str:
@@ -59,8 +60,8 @@ whole_split = dict(train=range(200, 2200), valid=range(2200, 2300),
 
 def split_of(path) -> dict:
     "Split → numbers of the files in a folder: our sample's, or the whole treebank's."
-    numbers = [re.search(r'(\d+)\.mrg$', name) for name, _ in treebank_files(path)]
-    whole = any(found and int(found[1]) >= 200 for found in numbers)
+    numbers = [wsj_number(name) or 0 for name, _ in treebank_files(path)]
+    whole = max(numbers, default=0) >= 200
     return whole_split if whole else parsing_split
 
 def source_line(words:list[str], tags:list[str]=None) -> str:
@@ -125,7 +126,7 @@ class Parser(Translator):
         tokenizer = self.tokenizer.source
         known = {p[1:] for p in tokenizer.pieces(range(tokenizer.vocab_size))
                  if p[0] == '▁'}
-        return [' '.join(as_known(line.split(' '), known)) for line in sentences]
+        return [' '.join(as_known(line.split(), known)) for line in sentences]
 
     def encode(self, sentences):
         "Source ids, one a word also where neighbours are unknown; eos last."
@@ -145,30 +146,21 @@ class Parser(Translator):
         return beam_search(self.models, src, beam, alpha, self.extra, n_best, allow,
                            bos_id=t.bos_id, eos_id=t.eos_id)
 
-# %% ../nbs/63c_parsing.ipynb #check-sentences
+# %% ../nbs/63c_parsing.ipynb #why-not
 #| code-fold: true
 #| code-summary: "What cannot be parsed"
-def check_sentences(parser:Parser, sentences:list, tags:list|None) -> list:
-    """The tags, None for each sentence where there are none. Raises ValueError naming
-    the sentence that is too long or has no words, a word that is none, or tags that are
-    missing or not wanted."""
-    if (tags is None) == parser.tagged: raise ValueError(
-        'this run reads words and their tags' if tags is None else
-        'this run reads words alone: give no tags')
+def why_not(parser:Parser, words:list[str], tags:list[str]=None) -> str|None:
+    "Why a sentence cannot be parsed; None if it can."
     most, longest = parser.config['model']['max_len'], parser.models[0].longest
     if longest is not None: most = min(most, longest - 2)        # a bracket around it
-    tags = [None] * len(sentences) if tags is None else tags
-    for n, (words, given) in enumerate(zip_longest(sentences, tags), 1):
-        why = None
-        if words is None or parser.tagged and len(words) != len(given or []):
-            why = 'each word needs one tag'
-        elif not words: why = 'it has no words'
-        elif bad := [w for w in words if not re.fullmatch(r'[^\s()]+', w)]:
-            why = f'{bad[0]!r} is no word: write -LRB- and -RRB- for brackets'
-        elif (len(words) + 1) * (1 + parser.tagged) > most:
-            why = f'more than max_len={most} tokens'
-        if why: raise ValueError(f'sentence {n}: {why}')
-    return tags
+    if isinstance(words, str): return 'its words must be a list'
+    if words is None or parser.tagged and len(words) != len(tags or []):
+        return 'each word needs one tag'
+    if not words: return 'it has no words'
+    if bad := [w for w in words if not re.fullmatch(r'[^\s()]+', w)]:
+        return f'{bad[0]!r} is no word: write -LRB- and -RRB- for brackets'
+    if (len(words) + 1) * (1 + parser.tagged) > most:
+        return f'more than max_len={most} tokens'
 
 # %% ../nbs/63c_parsing.ipynb #parse
 def tree_or_none(tokens, words, tags=None):
@@ -184,9 +176,15 @@ def parse(self:Parser,
     tokens:int=16384,            # padded source tokens, over all beams, at a time
     progress:bool=False,
 ) -> list:                       # trees; None where there is none
-    "The tree of each sentence. Raises ValueError as `check_sentences`."
+    """The tree of each sentence. Raises ValueError naming the sentence that cannot be
+    parsed, or if tags are missing or not wanted."""
     check_search(beam, alpha)
-    tags = check_sentences(self, sentences, tags)
+    if (tags is None) == self.tagged: raise ValueError(
+        'this run reads words and their tags' if tags is None else
+        'this run reads words alone: give no tags')
+    tags = [None] * len(sentences) if tags is None else tags
+    for n, (words, given) in enumerate(zip_longest(sentences, tags), 1):
+        if why := why_not(self, words, given): raise ValueError(f'sentence {n}: {why}')
     ids = self.encode([source_line(*both) for both in zip(sentences, tags)])
     found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
                             tokens // beam, progress)
@@ -206,7 +204,11 @@ def gold_trees(path) -> list[Tree]:
     if trees := read_trees(text, path): return trees
     raise ValueError(f'{path} holds no trees')
 
-bracket_words = {'(': '-LRB-', ')': '-RRB-'}         # as the treebank writes them
+bracket_words = {'(': '-LRB-', ')': '-RRB-'}
+
+def as_in_treebank(word:str) -> str:
+    "As the treebank writes it: brackets by name, a slash or star behind a backslash."
+    return bracket_words.get(word) or re.sub(r'(?<!\\)[/*]', r'\\\g<0>', word)
 
 def flat_scores(scores:dict) -> dict:
     "What `score_trees` gave, one level deep."
@@ -227,8 +229,9 @@ def transformer_parse(
     free:bool=False,      # let the search write anything; no tree: a blank line
     weights:str='average',   # of the last checkpoints; or best, last
 ):
-    """Parse lines of words: one tree out for each line in, in order; or parse the
-    sentences of gold trees and print scores, one `name: value` a line."""
+    """Parse lines of words: one tree out for each line in, in order, and a blank line
+    for one that cannot be parsed; or parse the sentences of gold trees and print
+    scores, one `name: value` a line."""
     check_search(beam, alpha)
     if input and gold: raise ValueError('give --input or --gold, not both')
     if out and not gold: raise ValueError('--out goes with --gold')
@@ -247,8 +250,19 @@ def transformer_parse(
         if out: replace_text(out, ''.join(f'{tree or ""}\n' for tree in found))
         return show_scores(flat_scores(score_trees(found, right)))
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
+        number = 0
         for block in blocks(raw, input or 'standard input'):
-            lines = [[bracket_words.get(word, word) for word in
-                      line.decode(errors='replace').split()] for line in block]
+            lines = [[*map(as_in_treebank, line.decode(errors='replace').split())]
+                     for line in block]
+            for i, words in enumerate(lines):
+                number += 1
+                if words and (why := why_not(parser, words)):
+                    print(f'line {number}, no tree: {why}', file=sys.stderr)
+                    lines[i] = []
             trees = iter(parse([words for words in lines if words]))
-            for words in lines: print((words and next(trees)) or '', flush=True)
+            for words in lines:
+                tree = next(trees) if words else None
+                sys.stdout.buffer.write(f'{tree or ""}\n'.encode())
+                sys.stdout.buffer.flush()
+
+uses['trees'] = 'transformer_parse'

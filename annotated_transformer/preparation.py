@@ -75,12 +75,17 @@ def learn_tokens(p:Preparation, train) -> Tokenizer:
     return tokenizer
 
 # %% ../nbs/51d_preparation.ipynb #cut-splits
-def say_unknown(ids, tokenizer:Tokenizer, folder):
-    "Print how much of a split a tokenizer from elsewhere does not know."
+def say_unknown(ids, tokenizer:Tokenizer, folder, words:bool):
+    """Print how much of a split a tokenizer from elsewhere does not know.
+    Raises ValueError if each word should be one token."""
     rows, unk = ids[:10_000], tokenizer.unk_id
     tokens = [i for side in ('src', 'tgt') for row in rows[side] for i in row]
-    if n := tokens.count(unk): print(
-        f'{n / len(tokens):.1%} of the tokens are unknown to the tokenizer of {folder}')
+    if not (n := tokens.count(unk)): return
+    said = (f'{n / len(tokens):.1%} of the tokens are unknown to the tokenizer of '
+            f'{folder}')
+    if words: raise ValueError(          # several in a row would be one token
+        f'{said}: with text=words, go on only with words that it knows')
+    print(said)
 
 def check_labels(data):
     """Raises ValueError naming a label that is empty or more than one word.
@@ -113,7 +118,8 @@ def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
     for split in ('train', 'valid'):
         ids = encode(data[split], tokens, p.max_len, p.too_long, workers[split])
         ids.save_to_disk(folder / split)
-        if tokenizer and split == 'train': say_unknown(ids, tokens, tokenizer)
+        if tokenizer and split == 'train': say_unknown(
+            ids, tokens, tokenizer, p.text == 'words')
 
 # %% ../nbs/51d_preparation.ipynb #make-data
 def make_data(

@@ -28,7 +28,8 @@ def for_text(recipe:Recipe, folder, source:str) -> Recipe:
     "The recipe for the tokens in a folder, where its model asks for them."
     asks = getattr(recipe.model, 'for_text', None)
     if asks is None: return recipe
-    return replace(recipe, model=asks(Tokenizer.load(folder / 'tokenizer.model'), source))
+    tokenizer = Tokenizer.load(Path(folder) / 'tokenizer.model')
+    return replace(recipe, model=asks(tokenizer, source))
 
 # %% ../nbs/55bb_runs.ipynb #lay-out
 def name_for(corpus) -> str:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['deleted_tags', 'sample_split', 'Tree', 'linearise', 'completed_tree', 'tree_from', 'bare_label', 'closed_bracket',
            'read_trees', 'bracket_spans', 'bracket_counts', 'bracket_f1', 'drawn_f1', 'score_summary', 'score_trees',
-           'treebank_files', 'treebank']
+           'treebank_files', 'wsj_number', 'treebank']
 
 # %% ../nbs/63a_trees.ipynb #imports
 import re, tarfile
@@ -233,6 +233,11 @@ def treebank_files(path):
                     if member.isfile() and member.name.endswith('.mrg')]
     except tarfile.TarError as e: raise ValueError(f'{path} is no archive: {e}') from e
 
+def wsj_number(name:str) -> int | None:
+    "The number of a file of the Wall Street Journal; None for others: calls, novels …"
+    found = re.fullmatch(r'wsj_(\d{4})\.mrg', name)
+    return found and int(found[1])
+
 def treebank(
     path,                         # a folder of .mrg files, or a .tar.gz of them
     splits:dict=sample_split,     # split → numbers of its files, 1 for wsj_0001.mrg
@@ -241,8 +246,8 @@ def treebank(
     naming the file that is damaged or the split for which there are no files."""
     trees = {split: [] for split in splits}
     for name, content in treebank_files(path):
-        number = re.search(r'(\d+)\.mrg$', name)
-        for split in [s for s in splits if number and int(number[1]) in splits[s]]:
+        number = wsj_number(name)
+        for split in [s for s in splits if number in splits[s]]:
             try: trees[split] += read_trees(content.decode(), name)
             except UnicodeDecodeError as e: raise ValueError(f'{name}: {e}') from e
     for split, found in trees.items():

@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict
 from annotated_transformer.log import read_metrics
 from annotated_transformer.next_word import told_next_word
 from annotated_transformer.parsing import Parser, as_known, known_words, parsing_pairs, parsing_split, source_line
-from annotated_transformer.recipes import changed, recipes
+from annotated_transformer.recipes import changed, recipe_of, recipes
 from annotated_transformer.training import train
 from recording import Parts, provenance
 from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, treebank
@@ -93,7 +93,7 @@ def looked(parser):
     return dict(tokens=tokens, tree=str(tree), words=kept(a['memory']), own=kept(a['decoder']))
 
 def constituents(tree, least=5):
-    "The parts of a tree that have so many words; of parts that are the same words, each."
+    "The parts of a tree that have so many words; of parts that are the same words, the outermost."
     for node in tree.children:
         if not node.word:
             if least <= len(node.words) < len(tree.words): yield node
@@ -125,7 +125,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     lines = read_metrics(run)
     return parsers[max(chosen, key=chosen.get)], dict(
         precision=os.environ.get('ACCELERATE_MIXED_PRECISION', 'no'), minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
-        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(recipe))
+        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(recipe_of(run)))
 
 def learn(run, trees, given, arm, seed, a):
     "Train and parse; what came of it. `trees` are as they are, by which it is scored."
@@ -177,6 +177,9 @@ def main(a):
         for split in ('train', 'test'):
             right = [tag == gold for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
             record.setdefault('tags_right', {})[split] = 100 * sum(right) / len(right)
+    for arm, found in record['runs'].items():
+        how = {json.dumps([r['precision'], r['recipe'] | dict(seed=None)]) for r in found}
+        if len(how) > 1: raise SystemExit(f'{arm}: the seeds were not trained in one way; remove the parts of some')
     text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
     a.out.write_text(text + '\n')
     for arm, found in record['runs'].items(): print(f'{arm:<32}', ' '.join(f"{r['constrained']['all']['F1']:.2f}" for r in found))
