@@ -9,7 +9,7 @@ The tags that are predicted come from NLTK's averaged perceptron (pip install nl
 import argparse, json, os, random, re, time
 from collections import Counter
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 import torch
 from datasets import Dataset, DatasetDict
@@ -19,7 +19,7 @@ from annotated_transformer.parsing import Parser, as_known, known_words, parsing
 from annotated_transformer.recipes import changed, recipe_of, recipes
 from annotated_transformer.training import train
 from recording import Parts, provenance
-from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, treebank
+from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from, treebank
 
 ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds
     'words, next word': (None, True, 1, 3), 'predicted tags, next word': ('predicted', True, 1, 3), 'gold tags, next word': ('gold', True, 1, 3),
@@ -141,6 +141,20 @@ def learn(run, trees, given, arm, seed, a):
     parser.constrained = True
     return result | told | dict(kinds=by_kind(found['constrained'], gold), looked=looked(parser) if tags is None else None)
 
+def free_lines(run, valid, given, a):
+    "What the free search writes: trees, or lines that are none because of … (how many)."
+    parser = Parser.from_pretrained(run, weights=max(valid, key=valid.get))
+    parser.constrained = False
+    ids = parser.encode([source_line(t.words, t.tags if parser.tagged else None) for t in given])
+    found, counts = parser.in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3), 16384 // a.beam, False), Counter()
+    for tree, (best, *_) in zip(given, found):
+        line = parser.tokenizer.decode([best.ids])[0].split()
+        try: tree_from(line, tree.words); counts['tree'] += 1
+        except ValueError as e:
+            counts['number of words' if line.count('XX') != len(tree.words) else 'ends too early' if 'at the end' in str(e)
+                   else 'closes another bracket than the innermost' if ' is open' in str(e) else 'other'] += 1
+    return counts
+
 def main(a):
     torch.set_num_threads(1)
     parts = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on))
@@ -156,7 +170,10 @@ def main(a):
             made = learn(a.runs / key, trees, tagged() if ARMS[arm][0] == 'predicted' else trees, arm, seed, a)
             print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid", flush=True)
             return made
-        return once(key, work)
+        made, run, lines = once(key, work), a.runs / key, f'{key}_lines'
+        if not (run / 'model.safetensors').exists() and not parts.has(lines): return made
+        given = tagged()[a.on] if ARMS[arm][0] == 'predicted' else trees[a.on]
+        return made | dict(lines=once(lines, lambda: free_lines(run, made['valid'], given, a)))
     def choice(name):
         key, arm = (f'choice_{dashed(name)}', 'words, next word') if name in CHOICES else (f'plain_{dashed(name)}', 'words')
         return once(key, lambda: trained(a.runs / key, trees, trees, arm, 0, a, name)[1])
