@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['parsing_split', 'whole_split', 'known_corpora', 'bracket_words', 'signature', 'known_words', 'as_known', 'split_of',
            'source_line', 'parsing_pairs', 'load_treebank', 'Parser', 'why_not', 'tree_or_none', 'gold_trees',
-           'as_in_treebank', 'flat_scores', 'transformer_parse']
+           'as_in_treebank', 'parse_lines', 'flat_scores', 'transformer_parse']
 
 # %% ../nbs/63c_parsing.ipynb #imports
 import re, sys
@@ -210,6 +210,20 @@ def as_in_treebank(word:str) -> str:
     "As the treebank writes it: brackets by name, a slash or star behind a backslash."
     return bracket_words.get(word) or re.sub(r'(?<!\\)[/*]', r'\\\g<0>', word)
 
+def parse_lines(parser:Parser, parse, raw, name:str):
+    "A tree for each line of words; blank where there is none, which stderr explains."
+    number = 0
+    for block in blocks(raw, name):
+        lines = [[*map(as_in_treebank, line.decode(errors='replace').split())]
+                 for line in block]
+        for i, words in enumerate(lines):
+            number += 1
+            if words and (why := why_not(parser, words)):
+                print(f'line {number}, no tree: {why}', file=sys.stderr)
+                lines[i] = []
+        trees = iter(parse([words for words in lines if words]))
+        for words in lines: yield str((words and next(trees)) or '')
+
 def flat_scores(scores:dict) -> dict:
     "What `score_trees` gave, one level deep."
     low, high = scores['95 % interval']
@@ -250,19 +264,8 @@ def transformer_parse(
         if out: replace_text(out, ''.join(f'{tree or ""}\n' for tree in found))
         return show_scores(flat_scores(score_trees(found, right)))
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
-        number = 0
-        for block in blocks(raw, input or 'standard input'):
-            lines = [[*map(as_in_treebank, line.decode(errors='replace').split())]
-                     for line in block]
-            for i, words in enumerate(lines):
-                number += 1
-                if words and (why := why_not(parser, words)):
-                    print(f'line {number}, no tree: {why}', file=sys.stderr)
-                    lines[i] = []
-            trees = iter(parse([words for words in lines if words]))
-            for words in lines:
-                tree = next(trees) if words else None
-                sys.stdout.buffer.write(f'{tree or ""}\n'.encode())
-                sys.stdout.buffer.flush()
+        for line in parse_lines(parser, parse, raw, input or 'standard input'):
+            sys.stdout.buffer.write((line + '\n').encode())
+            sys.stdout.buffer.flush()
 
 uses['trees'] = 'transformer_parse'

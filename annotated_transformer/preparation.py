@@ -74,7 +74,7 @@ def learn_tokens(p:Preparation, train) -> Tokenizer:
     tokenizer.source = learn('src_vocab_size', 'source')
     return tokenizer
 
-# %% ../nbs/51d_preparation.ipynb #cut-splits
+# %% ../nbs/51d_preparation.ipynb #say-unknown
 def say_unknown(ids, tokenizer:Tokenizer, folder, words:bool):
     """Print how much of a split a tokenizer from elsewhere does not know.
     Raises ValueError if each word should be one token."""
@@ -99,6 +99,7 @@ def check_labels(data):
         if new: print(f'{split}: train lacks the labels of {sum(new.values())} texts, '
                       f'which can never be right: {", ".join(new)}')
 
+# %% ../nbs/51d_preparation.ipynb #cut-splits
 def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
     """Learn the tokens from the train split, or take those in the folder `tokenizer`;
     write them and every split into `folder`."""
