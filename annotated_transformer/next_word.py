@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .attention import subsequent_mask
 from .config import TransformerConfig
 from .models import architecture, follow
-import annotated_transformer.parsing  # noqa: F401 (its recipes)
+from .parsing import Parser  # noqa: F401 (and its recipes)
 from .recipes import Recipe, recipes
 from .tokenizer import Tokenizer
 from .transformer import Transformer
