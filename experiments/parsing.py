@@ -21,11 +21,6 @@ from annotated_transformer.training import train
 from recording import Parts, provenance
 from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from, treebank
 
-ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds
-    'words, next word': (None, True, 1, 3), 'predicted tags, next word': ('predicted', True, 1, 3), 'gold tags, next word': ('gold', True, 1, 3),
-    'words, next word, half': (None, True, 2, 1), 'words, next word, a quarter': (None, True, 4, 1),
-    # three seeds each were planned of these, and smaller treebanks, until the first of them hardly learned anything
-    'words': (None, False, 1, 1), 'predicted tags': ('predicted', False, 1, 1), 'gold tags': ('gold', False, 1, 1)}
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
     'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),
     'cosine, half as long': ('steps=2000 schedule=cosine', False), 'cosine, three quarters': ('steps=3000 schedule=cosine', False),
@@ -33,6 +28,12 @@ CHOICES = {   # how the small recipe could be, with the next word told: changes,
 PLAIN = {     # a quarter of the updates without being told: does any of these get going?
     'as it is': '', 'pre-norm': 'norm=pre', 'less dropout': 'P_drop=0.1 P_attn=0.0', 'pre-norm, less dropout': 'norm=pre P_drop=0.1 P_attn=0.0',
     'lower rate': 'peak_lr=7e-4', 'pre-norm, less dropout, small batches': 'norm=pre P_drop=0.1 P_attn=0.0 tokens=1024 peak_lr=1e-3 warmup_steps=1000'}
+ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds, changes to the recipe
+    'words, next word': (None, True, 1, 3, ''), 'predicted tags, next word': ('predicted', True, 1, 3, ''), 'gold tags, next word': ('gold', True, 1, 3, ''),
+    'words, next word, half': (None, True, 2, 1, ''), 'words, next word, a quarter': (None, True, 4, 1, ''),
+    # three seeds each were planned of these, and smaller treebanks, until the first of them hardly learned anything
+    'words': (None, False, 1, 1, ''), 'predicted tags': ('predicted', False, 1, 1, ''), 'gold tags': ('gold', False, 1, 1, ''),
+    'words, pre-norm, less dropout': (None, False, 1, 1, PLAIN['pre-norm, less dropout'])}
 CHOSEN = 'as first written'
 OURS = 'The model reads a sentence with attention .'.split()
 
@@ -102,7 +103,7 @@ def constituents(tree, least=5):
 def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `how`: one of CHOICES."
     changes, parts = CHOICES[how] if how in CHOICES else (f"{PLAIN[how]} steps={4000 if 'small' in how else 1000}", False)
-    tags, next_word, share, _ = ARMS[arm]
+    tags, next_word, share, _, own = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
     if parts:
@@ -110,7 +111,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         rows += [dict(source=source_line(as_known(part.words, known), part.tags if tags else None), target=' '.join(linearise(part)))
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
-    recipe = changed(changed(recipes['parsing_small'], changes), f'{a.set} seed={seed}')
+    recipe = changed(changed(recipes['parsing_small'], f'{changes} {own}'), f'{a.set} seed={seed}')
     if share > 1: recipe = replace(recipe, steps=recipe.steps // 2)                        # half as many for fewer trees
     if next_word: recipe = told_next_word(recipe)
     source = 'words' if tags is None else 'tagged'
@@ -184,7 +185,7 @@ def main(a):
         for arm in a.only:
             if seed < ARMS[arm][3]: read(arm, seed)
     if not a.out: return
-    made = {arm: [read(arm, seed) for seed in range(n) if parts.has(f'{dashed(arm)}_{seed}')] for arm, (*_, n) in ARMS.items()}
+    made = {arm: [read(arm, seed) for seed in range(n) if parts.has(f'{dashed(arm)}_{seed}')] for arm, (*_, n, _) in ARMS.items()}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'nltk') | dict(split={s: len(t) for s, t in trees.items()}, runs={arm: found for arm, found in made.items() if found},
         choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')},
         plain={name: choice(name) for name in PLAIN if parts.has(f'plain_{dashed(name)}')})
