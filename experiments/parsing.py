@@ -15,11 +15,12 @@ import torch
 from datasets import Dataset, DatasetDict
 from annotated_transformer.log import read_metrics
 from annotated_transformer.next_word import told_next_word
-from annotated_transformer.parsing import Parser, as_known, known_words, parsing_pairs, parsing_split, source_line
+from annotated_transformer.parsing import Parser
 from annotated_transformer.recipes import changed, recipe_of, recipes
 from annotated_transformer.training import train
 from recording import Parts, provenance
-from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from, treebank
+from annotated_transformer.treebank import as_known, known_words, parsing_pairs, parsing_split, source_line, treebank
+from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from
 
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
     'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),
@@ -190,7 +191,11 @@ def main(a):
         choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')},
         plain={name: choice(name) for name in PLAIN if parts.has(f'plain_{dashed(name)}')})
     seen, asked = (Counter(word for t in trees[split] for word in t.words) for split in ('train', 'test'))
-    record['words'] = dict(different=len(seen), once=sum(n == 1 for n in seen.values()), rare=100 * sum(n for word, n in asked.items() if seen[word] < 2) / asked.total())
+    spelled, kept, often = known_words(seen.elements()), Counter(), {}
+    for word, n in asked.items(): kept['word' if word in spelled else 'signature' if as_known([word], spelled) != ['*'] else '*'] += n
+    for n in seen.values(): often.setdefault(1 << n.bit_length() - 1, []).append(n)              # by the power of two below
+    record['words'] = dict(different=len(seen), once=sum(n == 1 for n in seen.values()), rare=100 * sum(n for word, n in asked.items() if seen[word] < 2) / asked.total(),
+                           known=len(spelled), test={how: 100 * n / asked.total() for how, n in kept.items()}, occurrences={n: (len(found), sum(found)) for n, found in sorted(often.items())})
     if parts.has('tags'):
         for split in ('train', 'test'):
             right = [tag == gold for ours, t in zip(tagged()[split], trees[split]) for tag, gold in zip(ours.tags, t.tags)]
