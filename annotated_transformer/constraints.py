@@ -23,8 +23,8 @@ class Unfinished:
 
     def choices(self,
         room:int,          # tokens that may still be written, without eos
-        most:int=10,       # brackets that may begin at one word
-        deepest:int=40,    # brackets that may be open
+        most:int,          # brackets that may begin at one word
+        deepest:int,       # brackets that may be open
     ) -> frozenset[str]:   # among open, word, close, end
         "What may come next, if all that is begun must be finished in time."
         depth = len(self.stack)
@@ -48,11 +48,12 @@ def only_trees(
     words:list[int],     # how many each source has
     limits:list[int],    # how many tokens may be written for it, with eos
     eos_id:int,
-    **bounds,            # `most` and `deepest` of `Unfinished.choices`
+    most:int=10,         # brackets that may begin at one word
+    deepest:int=40,      # brackets that may be open
 ) -> Callable:
     """For the `allow` of `beam_search`: every line becomes a tree over the words of its
     source (a pushdown automaton). Raises ValueError if there is no room for one."""
-    check(bounds, ' '.join(bounds), least=1)
+    check(dict(most=most, deepest=deepest), 'most deepest', least=1)
     for i, (n, limit) in enumerate(zip(words, limits), 1):
         if not n or n + 3 > limit: raise ValueError(
             f'source {i}: no tree of {n} words fits into {limit} tokens')
@@ -78,6 +79,6 @@ def only_trees(
                 # a special token: the prefix is dead, and its state is never used
                 if prefix: state = state.after(tokens[prefix[-1]] or '-')
                 states[i][prefix] = state
-                may[r, p] = mask(state.choices(room[i], **bounds), state.stack[-1:])
+                may[r, p] = mask(state.choices(room[i], most, deepest), state.stack[-1:])
         return may.to(ids.device)
     return allow

@@ -154,8 +154,9 @@ def transformer_translate(
 def free_to_write(path, inputs):
     "Raises OSError or ValueError if writing to `path` would lose or reach nothing."
     path = Path(path)
-    if any(path.resolve() == Path(p).resolve() for p in inputs if p):
-        raise ValueError(f'--out {path} is one of the files that are read')
+    within = [path.resolve(), *path.resolve().parents]
+    if any(Path(p).resolve() in within for p in inputs if p):
+        raise ValueError(f'--out {path} is, or is in, what is read')
     if path.exists() and (kind_of(path.parent) or not path.is_file()):
         raise FileExistsError(f'--out {path} is there and is not overwritten')
     if not path.parent.is_dir():

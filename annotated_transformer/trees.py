@@ -198,8 +198,8 @@ def score_trees(
     gold:list[Tree],
     longest:int=None,    # leave longer sentences out; 40 words are usual
 ) -> dict:               # name → value in per cent
-    """Labelled bracket scores as EVALB with COLLINS.prm counts them. A sentence
-    without a valid tree counts as one without brackets; in 'EVALB' it is left out.
+    """Labelled bracket scores as EVALB with COLLINS.prm counts them, with gold tags in
+    predictions. No valid tree counts as no brackets; in 'EVALB' it is left out.
     Raises ValueError if the lengths differ or nothing is left to score."""
     keep = np.array([longest is None or len(t.words) <= longest for t in gold], bool)
     counts = np.array([not deleted_tags.issuperset(t.tags) for t in gold], bool)
