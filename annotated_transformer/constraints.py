@@ -79,6 +79,7 @@ def only_trees(
                 # a special token: the prefix is dead, and its state is never used
                 if prefix: state = state.after(tokens[prefix[-1]] or '-')
                 states[i][prefix] = state
-                may[r, p] = mask(state.choices(room[i], most, deepest), state.stack[-1:])
+                choices = state.choices(room[i], most, deepest)
+                may[r, p] = mask(choices, state.stack[-1:])
         return may.to(ids.device)
     return allow

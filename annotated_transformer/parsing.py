@@ -198,7 +198,7 @@ def transformer_parse(
         raise ValueError('standard input is closed: give --input FILE')
     if out: free_to_write(out, [gold])
     right = gold_trees(gold) if gold else []
-    if gold: score_trees([None] * len(right), right)       # is there anything to score?
+    if gold: score_trees([None] * len(right), right)     # is there anything to score?
     parser = Parser.from_pretrained(run_dir, weights=weights)
     if parser.tagged and not gold: raise ValueError(
         f'{run_dir} reads words and their tags: it can only parse --gold trees')

@@ -30,7 +30,8 @@ def unpacked(path):
             return [(member.name, archive.extractfile(member).read())
                     for member in archive if member.isreg() or member.islnk()]
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError,
-            zlib.error) as e: raise ValueError(f'{path} is no whole archive: {e}') from e
+            zlib.error) as e:
+        raise ValueError(f'{path} is no whole archive: {e}') from e
 
 def treebank_files(path):
     """Pairs (name, bytes) of the .mrg files in a folder, in the one archive there, or
@@ -39,7 +40,7 @@ def treebank_files(path):
     if path.is_dir():
         names = glob.glob('**/*', root_dir=path, recursive=True)
         files = [name for name in names if name.lower().endswith('.mrg')]
-        if files: return [(name, (path / name).read_bytes()) for name in sorted(files)]
+        if files: return [(f, (path / f).read_bytes()) for f in sorted(files)]
         archives = [f for f in path.iterdir() if f.name.lower().endswith(packed)]
         if not archives: raise FileNotFoundError(
             f'{path} holds no .mrg and no archive ({", ".join(packed)})')
@@ -75,8 +76,8 @@ def treebank(
             except UnicodeDecodeError as e: raise ValueError(f'{name}: {e}') from e
     for split, numbers in splits.items():
         if not trees[split]: raise ValueError(
-            f'{path}: no trees for {split}, which are those of wsj_{min(numbers):04}.mrg '
-            f'to wsj_{max(numbers):04}.mrg')
+            f'{path}: no trees for {split}, which are those of '
+            f'wsj_{min(numbers):04}.mrg to wsj_{max(numbers):04}.mrg')
     return trees
 
 def split_of(path) -> dict:
