@@ -145,8 +145,9 @@ def learn(run, trees, given, arm, seed, a):
 
 def what_is_wrong(line, n):
     "With a line that should be a tree over so many words: their number, the brackets, or nothing."
-    wrong = [] if line.count('XX') == n else ['number of words']
-    try: tree_from(line, ['XX'] * line.count('XX'))
+    written = line.count('XX')
+    wrong = [] if written == n else ['too few words' if written < n else 'too many words']
+    try: tree_from(line, ['XX'] * written)
     except ValueError as e:
         wrong.append('ends too early' if 'at the end' in str(e) else 'closes another bracket than the innermost' if ' is open' in str(e) else 'other brackets')
     return ' and '.join(wrong) or 'tree'
@@ -155,7 +156,7 @@ def free_lines(run, valid, given, a):
     "What the free search writes: trees, or lines that are none because of … (how many)."
     parser = Parser.from_pretrained(run, weights=max(valid, key=valid.get))
     parser.constrained = False
-    ids = parser.encode([source_line(t.words, t.tags if parser.tagged else None) for t in given])
+    ids = parser.encode([source_line(t.words) for t in given])
     found = parser.in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3), 16384 // a.beam, False)
     return Counter(what_is_wrong(parser.tokenizer.decode([best.ids])[0].split(), len(tree.words)) for tree, (best, *_) in zip(given, found))
 
@@ -175,9 +176,8 @@ def main(a):
             print(f"{arm}, seed {seed}: F1 {made['constrained']['all']['F1']:.2f}, free {made['free']['all']['F1']:.2f} with {made['free']['all']['invalid']} invalid", flush=True)
             return made
         made, run, lines = once(key, work), a.runs / key, f'{key}_wrong'
-        if not (run / 'model.safetensors').exists() and not parts.has(lines): return made
-        given = tagged()[a.on] if ARMS[arm][0] == 'predicted' else trees[a.on]
-        return made | dict(lines=once(lines, lambda: free_lines(run, made['valid'], given, a)))
+        if seed or ARMS[arm][0] or not ((run / 'model.safetensors').exists() or parts.has(lines)): return made
+        return made | dict(lines=once(lines, lambda: free_lines(run, made['valid'], trees[a.on], a)))
     def choice(name):
         key, arm = (f'choice_{dashed(name)}', 'words, next word') if name in CHOICES else (f'plain_{dashed(name)}', 'words')
         return once(key, lambda: trained(a.runs / key, trees, trees, arm, 0, a, name)[1])
