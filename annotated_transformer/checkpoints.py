@@ -195,7 +195,7 @@ def average_checkpoints(
     """Write the mean of the last n checkpoints as the run's model, §6.1.
     Raises FileNotFoundError if there is none, ValueError if n < 1 or one is damaged."""
     check(dict(n=n), 'n', least=1)
-    last, mean = checkpoints(run_dir)[-n:], {}
+    last, mean = checkpoints(run_dir)[-n:] or checkpoints(run_dir, '*')[-1:], {}
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
     for p in last:
         verify(p)
@@ -234,7 +234,7 @@ def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
         f'--out {run_dir}: no comma, it separates the members of an ensemble')
     if data_dir is not None:
         out, text = run_dir.resolve(), Path(data_dir).resolve()
-        every_file = corpus.startswith('wmt14')              # all of them are read
+        every_file = not corpus.startswith(('text', 'multi30k', 'numbers'))  # is read
         if text.is_relative_to(out) or every_file and out.is_relative_to(text):
             raise FileExistsError(f'the text in {data_dir} and the run in {run_dir} '
                                   'would share a folder: choose another --out')

@@ -60,7 +60,8 @@ def read_hub(
 ) -> DatasetDict:
     "Raises ValueError if nothing is there that can be read."
     form = r'(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?'
-    if Path(where).exists(): said = dict(path=str(where))
+    if Path(where).is_file(): raise ValueError(f'{where} is a file: give its folder')
+    if Path(where).exists(): said = dict(path=str(Path(where).resolve()))
     elif match := re.fullmatch(form, str(where)): said = match.groupdict()
     else: raise ValueError(f'{where} is neither a folder nor OWNER/NAME of the hub, '
                            'OWNER/NAME:CONFIGURATION, OWNER/NAME@REVISION')

@@ -13,7 +13,7 @@ from datasets import load_from_disk
 from .checkpoints import average_checkpoints
 from .commands import command
 from .log import plot_metrics
-from .recipes import get_recipe
+from .recipes import get_recipe, recipe_of
 from .runs import open_run
 from .scores import (
     bleu, exact, sacre_bleu, show_scores, tokenised_bleu)
@@ -61,7 +61,8 @@ def watch_bleu(
                     f'reference: {r}\nmodel:     {h}\n\n')
     moses = config['text'] == 'moses_lc'
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
-                sacre_bleu(references).corpus_score(written, [references]).score)
+                sacre_bleu(references, lang=config['target']).corpus_score(
+                    written, [references]).score)
 
 watches['bleu'] = watch_bleu
 
@@ -69,11 +70,15 @@ watches['bleu'] = watch_bleu
 @command
 def transformer_average(
     run_dir:str,   # run directory that training wrote
-    n:int=5,       # the last n checkpoints; the paper takes 5 for base, 20 for big
+    n:int=None,    # the last n checkpoints; the recipe's number if not given
 ):
-    "Replace a run's model by the mean of its last checkpoints, §6.1."
+    """Replace a run's model by the mean of its last checkpoints, §6.1. The paper takes
+    5 for base, 20 for big."""
+    n = recipe_of(run_dir).average if n is None else n
+    used = average_checkpoints(run_dir, n)
+    few = f' (no more than {len(used)} are kept)' if len(used) < n else ''
     print(f"{run_dir}: model.safetensors is the mean of "
-          f"{', '.join(p.name for p in average_checkpoints(run_dir, n))}")
+          f"{', '.join(p.name for p in used)}{few}")
 
 # %% ../nbs/61ba_evaluation.ipynb #test-split
 def test_split(

@@ -240,7 +240,10 @@ def to_transformers(
     tensors = safetensors.torch.save(marian_weights(model), dict(format='pt'))
     files = settings(model.config, tokenizer, beta)
     files['tokenizer'] = tokenizer_json(tokenizer)
-    readme = model_card(run, read_metrics(run_dir), beta)
+    log = [said for said in read_metrics(run_dir) if 'valid_ppl' in said]
+    if Path(weights).name == 'best.safetensors':
+        log = sorted(log, key=lambda said: -said['valid_ppl'])         # the best last
+    readme = model_card(run, log, beta)
     out.mkdir(parents=True, exist_ok=True)             # nothing is refused from here on
     for name, says in files.items():
         text = json.dumps(says, ensure_ascii=False,

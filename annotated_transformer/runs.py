@@ -119,7 +119,7 @@ def new_model(recipe:Recipe, run_dir, model:nn.Module=None, init_from=None):
 # %% ../nbs/55bb_runs.ipynb #changes-since
 def changes_since(run_dir:Path, recipe:Recipe, corpus, model=None, init_from=None):
     """What a run was begun with otherwise, name → 'old → new'. How long it is, how
-    often it saves, its patience and how it uses memory may change."""
+    often it saves, its patience and whether it recomputes may change."""
     path, name = run_dir / 'config.json', name_of(model or recipe.model)
     said = read_json(path) if path.is_file() else {}
     was = said.get('architecture', 'transformer') if isinstance(said, dict) else name
@@ -141,6 +141,8 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
     Raises OSError if the folder is taken, ValueError if recipe or text changed."""
     own_folder(run_dir, corpus, data_dir, lock)
     models, other = sorted(run_dir.glob('*.safetensors')), 'or choose another --out'
+    if any((run_dir / 'checkpoints').glob('*.tmp')):   # the first one was cut off
+        models = [path for path in models if path.name != 'best.safetensors']
     if not checkpoints(run_dir, '*'):
         if models: raise FileExistsError(
             f'{models[0]} is a trained model whose checkpoints are gone, so it cannot '

@@ -29,11 +29,12 @@ def tokenised_bleu(
         hypotheses, [references]).score
 
 # %% ../nbs/61ab_scores.ipynb #sacre-bleu
-def sacre_bleu(references, lowercase=False):
-    """sacreBLEU's metric: words,
-    or characters where no reference has four words, and so no 4-gram."""
-    words = any(len(r.split()) > 3 for r in references)
-    return BLEU(tokenize='13a' if words else 'char', lowercase=lowercase)
+def sacre_bleu(references, lowercase=False, lang=''):
+    """sacreBLEU's metric: Chinese as it has it, else words, or characters where fewer
+    than one reference in ten has four words, and so a 4-gram."""
+    words = 10 * sum(len(r.split()) > 3 for r in references) > len(references)
+    return BLEU(tokenize='zh' if lang.startswith('zh') else '13a' if words else 'char',
+                lowercase=lowercase)
 
 # %% ../nbs/61ab_scores.ipynb #bleu
 def bleu(
@@ -50,8 +51,9 @@ def bleu(
     chrF beside them. Raises ValueError if the lengths differ."""
     if len(hypotheses) != len(references):
         raise ValueError(f'{len(hypotheses)} hypotheses, {len(references)} references')
-    sacre, chrf = sacre_bleu(references, lowercase), CHRF(lowercase=lowercase)
-    resampled = sacre_bleu(references, lowercase).corpus_score(
+    sacre = sacre_bleu(references, lowercase, lang)
+    chrf = CHRF(lowercase=lowercase)
+    resampled = sacre_bleu(references, lowercase, lang).corpus_score(
         hypotheses, [references], n_bootstrap=1000)
     scores = {'sacreBLEU': sacre.corpus_score(hypotheses, [references]).score,
               '95 % interval': f'{resampled._mean - resampled._ci:.2f} to '
@@ -87,13 +89,14 @@ def significance(
     baseline:list[str],     # of another
     references:list[str],
     lowercase:bool=False,
+    lang:str='',            # of all of them
 ) -> tuple[float, float]:   # difference in sacreBLEU, p-value
     "Paired bootstrap resampling (Koehn 2004). Raises ValueError if the lengths differ."
     if not len(hypotheses) == len(baseline) == len(references):
         raise ValueError(
             f'{len(hypotheses)} hypotheses, {len(baseline)} of the baseline, '
             f'{len(references)} references')
-    metric = dict(BLEU=sacre_bleu(references, lowercase))
+    metric = dict(BLEU=sacre_bleu(references, lowercase, lang))
     base, ours = PairedTest([('baseline', baseline), ('ours', hypotheses)], metric,
                             [references], 'bs', 1000)()[1]['BLEU']
     # sacreBLEU's p is tiny for equal systems

@@ -165,8 +165,9 @@ def find_text_files(data_dir, src:str, tgt:str) -> dict:
     there = lambda s: [p for end in (src, tgt, 'tsv')
                        if (p := locate(data_dir, f'{s}.{end}'))]
     given = [s for s in ('valid', 'test') if there(s)]
-    if there('dev') and 'valid' not in given:
-        raise ValueError(f'{there("dev")[0]} would not be read: call it valid, not dev')
+    for other in ('dev', 'val', 'validation') if 'valid' not in given else ():
+        if found := there(other): raise ValueError(
+            f'{found[0]} would not be read: call it valid, not {other}')
     return {s: split_files(data_dir, s, src, tgt) for s in ('train', *given)}
 
 def load_text(data_dir, src:str, tgt:str, seed:int) -> DatasetDict:

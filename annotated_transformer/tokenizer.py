@@ -29,7 +29,7 @@ def train_bpe(
     options = dict(
         model_type='bpe', normalization_rule_name='identity',
         remove_extra_whitespaces=False, character_coverage=1.0,
-        num_threads=1, minloglevel=2,
+        num_threads=1, minloglevel=2, max_sentence_length=1 << 30,      # all lines
         pad_id=0, unk_id=1, bos_id=2, eos_id=3) | options
     try:
         spm.SentencePieceTrainer.train(
@@ -134,6 +134,7 @@ def explain(
     if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
         return (f'vocab_size={vocab_size} has no room for every character of this '
                 f'text: use at least {m[1]}')
+    if vocab_size < 5: return f'vocab_size={vocab_size} must be at least 5'
     if 'sentences_.empty()' in message: return 'no text to learn pieces from'
     return message
 
@@ -153,7 +154,6 @@ def of_words(
         f'vocab_size={vocab_size} has no room for every word of this text: '
         f'use at least {4 + len(words)}')
     return cls.train(sentences, vocab_size, False, model_type='word',
-                     max_sentence_length=1 << 30,
                      control_symbols=[f'<unused{i}>' for i in range(spare)])
 
 # %% ../nbs/51b_tokenizer.ipynb #of-characters-code
@@ -166,7 +166,7 @@ def of_characters(
     "Every character is a token, the frequent ones first."
     sentences = list(sentences)
     def learn(unused): return cls.train(
-        sentences, vocab_size, False, model_type='char', max_sentence_length=1 << 30,
+        sentences, vocab_size, False, model_type='char',
         control_symbols=[f'<unused{i}>' for i in range(unused)])
     first = learn(0)
     spare = vocab_size - first.vocab_size

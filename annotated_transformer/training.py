@@ -134,6 +134,7 @@ uses = {}        # target, or kind of text → the command for such runs; likewi
 def closing(run_dir):
     "The last line of a run: what came of it, and how to use it."
     valid = [m for m in read_metrics(run_dir) if 'valid_loss' in m]
+    if not valid: return                              # the log is gone
     best = min(valid, key=lambda m: m['valid_loss'])
     said = read_config(run_dir)
     use = uses.get(said['target']) or uses.get(said['text'], 'transformer_translate')

@@ -177,19 +177,18 @@ def translate(self:Translator,
 def score(self:Translator,
     sources:list[str],        # raw text
     targets:list[str],        # raw text, line by line
-    tokens:int=2048,          # padded target tokens at a time
+    tokens:int=2048,          # padded tokens of a side at a time
 ) -> list[tuple[float, int]]:
-    """Of each target its log-probability in nats, and its number of tokens with eos.
-    Raises ValueError if the numbers of lines differ, or naming a line too long."""
+    """Of each target its log-probability in nats, not a number if source or target is
+    longer than max_len, and its number of tokens with eos.
+    Raises ValueError if the numbers of lines differ."""
     if len(sources) != len(targets): raise ValueError(
         f'{len(sources)} sources, {len(targets)} targets')
     t, most = self.tokenizer, self.config['model']['max_len']
     tgt = [torch.tensor([t.bos_id, *ids, t.eos_id])
            for ids in t.encode(self.prepare(targets, 'target'))]
     pairs = [*zip(self.encode(sources), tgt)]
-    for n, (x, y) in enumerate(pairs, 1):
-        if max(len(x), len(y) - 1) > most: raise ValueError(
-            f'pair {n} has more than max_len={most} tokens: take it out')
+    fit = [i for i, (x, y) in enumerate(pairs) if max(len(x), len(y) - 1) <= most]
     @torch.no_grad()
     def each(batch):
         x, y = (pad_sequence(ids, True, t.pad_id).to(self.device)
@@ -200,7 +199,11 @@ def score(self:Translator,
         mean = log_prob.logsumexp(0) - math.log(len(self.models))
         return zip(mean.masked_fill(gold == t.pad_id, 0).double().sum((1, 2)).tolist(),
                    [len(ids) - 1 for _, ids in batch])
-    return self.in_batches(pairs, each, tokens, size=lambda pair: len(pair[1]))
+    found = self.in_batches([pairs[i] for i in fit], each, tokens,
+                            size=lambda pair: max(map(len, pair)))
+    scores = dict(zip(fit, found))
+    return [scores.get(i, (math.nan, len(y) - 1)) for i, (_, y) in enumerate(pairs)]
+
 
 # %% ../nbs/61b_translation.ipynb #attention-of
 @patch
