@@ -220,11 +220,11 @@ def transformer_score(
     if not (src and ref): raise ValueError('give --src FILE and --ref FILE')
     sources, references = map(list, zip(*read_parallel(src, ref)))
     scores = open_translator(run_dir, 'pytorch', weights).score(sources, references)
+    known = [pair for pair in scores if not math.isnan(pair[0])]
+    if not known: raise ValueError('every line is longer than max_len')
     for line, (log_prob, n) in enumerate(scores, 1):
         print(f'{log_prob:.4f}\t{n}')
         if math.isnan(log_prob):
             print(f'line {line} is longer than max_len, not scored', file=sys.stderr)
-    known = [pair for pair in scores if not math.isnan(pair[0])]
-    if not known: raise ValueError('no line is short enough to be scored')
     total, tokens = map(sum, zip(*known))
     print(f'perplexity: {math.exp(min(-total / tokens, 700)):.4f}', file=sys.stderr)
