@@ -6,7 +6,7 @@
 __all__ = ['marian_weights', 'to_transformers']
 
 # %% ../nbs/61bd_hugging_face.ipynb #imports
-import json, re
+import json, re, statistics
 from pathlib import Path
 import safetensors.torch
 import torch
@@ -132,9 +132,8 @@ def closest_penalty(alpha:float, length:float) -> float:
     return alpha * length / (5 + length)
 
 def mean_length(run_dir) -> float:
-    "Tokens of the validation split's translations, eos counted; 25 if it is gone."
-    try: return torch.tensor(load_from_disk(Path(run_dir) / 'data' / 'valid')['n_tgt'],
-                             dtype=torch.float).mean().item() - 1        # without bos
+    "Tokens of the validation split's translations, with eos and without bos, else 25."
+    try: return statistics.mean(load_from_disk(f'{run_dir}/data/valid')['n_tgt']) - 1
     except (OSError, ValueError, LookupError, RuntimeError): return 25.
 
 # %% ../nbs/61bd_hugging_face.ipynb #settings
@@ -205,11 +204,10 @@ translations differ. With `num_beams=1`, or no penalty on both sides, none shoul
 """
 
 # %% ../nbs/61bd_hugging_face.ipynb #model-card
-def model_card(run:dict, metrics:list[dict], beta:float) -> str:
-    "README.md of a run's configuration and log, and the exponent of the penalty."
-    m, names = run['model'], dict(source=run['source'] or '(not said)',
-                                  target=run['target'] or '(not said)')
-    raw, valid = run['text'] != 'moses_lc', [x for x in metrics if 'valid_ppl' in x]
+def model_card(run:dict, valid:list[dict], beta:float) -> str:
+    "README.md of a run's configuration, its validation, the exponent of the penalty."
+    m, raw = run['model'], run['text'] != 'moses_lc'
+    names = {side: run[side] or '(not said)' for side in ('source', 'target')}
     head = dict(language=[x for x in names.values() if re.fullmatch('[a-z]{2,3}', x)],
                 metrics=['perplexity'] if valid else [])
     before, after = ('', 'texts') if raw else (x.format(**names) for x in moses)
@@ -219,7 +217,7 @@ def model_card(run:dict, metrics:list[dict], beta:float) -> str:
         sizes=', '.join(f'{k} = {m[k]}' for k in ('N', 'd_model', 'd_ff', 'h')),
         corpus=run['corpus'] or 'an unnamed corpus',
         valid=''.join(f"\nAfter update {x['step']} the perplexity of the validation "
-                      f"split was {x['valid_ppl']:.2f}." for x in valid[-1:]),
+                      f"split was {x['valid_ppl']:.2f}." for x in valid),
         text='Text goes in and comes out as it is written.' if raw else
              'It knows lower-cased Moses tokens only, which the code makes and\n'
              'undoes; upper case does not come back.')
@@ -240,14 +238,13 @@ def to_transformers(
     tensors = safetensors.torch.save(marian_weights(model), dict(format='pt'))
     files = settings(model.config, tokenizer, beta)
     files['tokenizer'] = tokenizer_json(tokenizer)
-    log = [said for said in read_metrics(run_dir) if 'valid_ppl' in said]
-    if Path(weights).name == 'best.safetensors':
-        log = sorted(log, key=lambda said: -said['valid_ppl'])         # the best last
-    readme = model_card(run, log, beta)
+    valid = [said for said in read_metrics(run_dir) if 'valid_ppl' in said]
+    if Path(weights).stem == 'best': valid.sort(key=lambda said: -said['valid_ppl'])
+    readme = model_card(run, valid[-1:], beta)
     out.mkdir(parents=True, exist_ok=True)             # nothing is refused from here on
     for name, says in files.items():
-        text = json.dumps(says, ensure_ascii=False,
-                          indent=None if name == 'tokenizer' else 1)
+        indent = None if name == 'tokenizer' else 1
+        text = json.dumps(says, ensure_ascii=False, indent=indent)
         (out / f'{name}.json').write_text(text + '\n', encoding='utf-8')
     (out / 'model.safetensors').write_bytes(tensors)
     (out / 'README.md').write_text(readme, encoding='utf-8')
