@@ -24,11 +24,9 @@ from .feed_forward import FeedForward
 from .files import check, check_types, reading
 from .models import Model, architecture
 from .positional_encoding import PositionalEncoding
-from .preparation import labelled
 from .production import blocks
 from .scores import show_scores
 from .stacks import AddNorm, EncoderLayer, Stack
-from .training import uses
 from .translation import Translator
 
 # %% ../nbs/64_classification.ipynb #kinds
@@ -57,12 +55,11 @@ class ClassifierConfig:
     pooling: str = 'mean'          # or 'max', 'first', 'flat'
     bigrams: int = 0               # vectors that all pairs of neighbours share
     max_len: int = 64              # tokens of a text, its end included
-    eos_id: int = 3                # what follows a label
 
     def __post_init__(self):
         check_types(self)
         check(vars(self), 'vocab_size src_vocab_size d_model d_ff h max_len', least=1)
-        check(vars(self), 'N bigrams eos_id', least=0)
+        check(vars(self), 'N bigrams', least=0)
         check(vars(self), 'P_drop eps_ls', least=0, below=1)
         check(vars(self), 'norm', among=('post', 'pre'))
         check(vars(self), 'positions', among=('sinusoidal', 'learned', 'none'))
@@ -74,7 +71,7 @@ class ClassifierConfig:
 # %% ../nbs/64_classification.ipynb #classifier
 @architecture('classifier', ClassifierConfig)
 class Classifier(Model):
-    "An encoder, its vectors made one, and a linear layer: logits of a label, then eos."
+    "An encoder, its vectors made one, and a linear layer: the logits of a label."
     def __init__(self, config, pad_id:int=0):
         super().__init__(config, pad_id)
         c = config
@@ -94,11 +91,13 @@ class Classifier(Model):
         for m in self.encoder.modules():
             if isinstance(m, nn.Linear): nn.init.xavier_uniform_(m.weight)
 
-    def forward(self, src:Tensor, tgt:Tensor) -> Tensor:              # (B, T, V)
-        first = self.logits(self.embedded(src), src)[:, None]
-        end = torch.zeros_like(first)
-        end[..., self.config.eos_id] = 30.                            # as good as sure
-        return torch.cat([first, end.expand(-1, tgt.size(1) - 1, -1)], 1)
+    def forward(self, src:Tensor, tgt:Tensor=None) -> Tensor:         # (B, 1, V)
+        return self.logits(self.embedded(src), src)[:, None]
+
+    def labels(self, tgt:Tensor) -> Tensor: return tgt[:, 1:2]        # (B, 1)
+
+    def begin(self, src): raise ValueError(
+        'a classifier writes no text: see `classify`, or transformer_classify')
 
 # %% ../nbs/64_classification.ipynb #classifier-methods
 @patch
@@ -232,5 +231,3 @@ def transformer_classify(
             for line in lines: print('\t'.join(
                 f'{name}\t{p:.4f}' for name, p in next(labels)) if line else '',
                 flush=True)
-
-uses.update(dict.fromkeys(labelled, 'transformer_classify'))

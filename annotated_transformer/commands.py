@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['interrupts', 'package', 'homes', 'speak', 'mendable', 'plain_errors', 'open_streams', 'interrupt_only_here',
-           'arguments', 'call', 'command', 'leave', 'main', 'end_with_launcher']
+           'arguments', 'import_own', 'call', 'command', 'leave', 'main', 'end_with_launcher']
 
 # %% ../nbs/03_commands.ipynb #imports
 import errno, os, re, signal, sys, threading, time
@@ -85,9 +85,11 @@ def interrupt_only_here():
 def arguments(
     func,            # its parameters and their comments are the options
     argv:list,       # what the shell says
-) -> tuple[dict, bool]:      # arguments for `func`; whether tracebacks are wanted
+) -> tuple[dict, dict]:      # arguments for `func`; options that every command has
     """Read a command line. `--data_dir` and `--data-dir` are the same option."""
     parser = anno_parser(func, prog=func.__name__)
+    parser.add_argument('--import', action='append', default=[], metavar='MODULE',
+                        help='your module, or .py file, with models and recipes')
     parser.add_argument('--debug', action='store_true', help='show tracebacks')
     flags = set(re.findall(r'--[\w-]+', parser.format_help()))
     def known(arg):
@@ -95,23 +97,54 @@ def arguments(
         other = [f for f in flags if f.replace('-', '_') == name.replace('-', '_')]
         return (other or [name])[0] + equals + value if arg.startswith('--') else arg
     values = vars(parser.parse_args([known(arg) for arg in argv]))
-    others = ('debug', 'pdb', 'xtra')
-    return {k: v for k, v in values.items() if k not in others}, values['debug']
+    options = {k: values.pop(k) for k in ('debug', 'import')}
+    return {k: v for k, v in values.items() if k not in ('pdb', 'xtra')}, options
+
+# %% ../nbs/03_commands.ipynb #import-own
+def import_own(
+    name:str,        # a module, installed or in the current folder; or a .py file
+):
+    """Import a module of the user's, which may add models and recipes.
+    Raises ValueError or FileNotFoundError if there is none."""
+    path = Path(name).expanduser()
+    file = path.suffix == '.py'
+    if file and not path.is_file():
+        raise FileNotFoundError(f'--import {name}: there is no such file')
+    sys.path.append(str(path.parent.resolve() if file else Path.cwd()))
+    module = path.stem if file else name
+    try: found = import_module(module)
+    except ModuleNotFoundError as e:
+        if e.name != module: raise                       # a fault of that module
+        raise ValueError(f'--import {name}: no module of this name is installed, '
+                         f'or lies in {Path.cwd()}') from e
+    at = getattr(found, '__file__', None)
+    if file and not (at and path.samefile(at)): raise ValueError(
+        f'--import {name}: another module is called {module}: rename the file')
 
 # %% ../nbs/03_commands.ipynb #command
 package = 'annotated_transformer.'
 
-def call(func):
-    """Run a function as the command that the shell asked for."""
-    args, debug = arguments(func, sys.argv[1:])
-    with plain_errors(debug): func(**args)
+def call(
+    func,            # a command
+    argv:list,       # what the shell says
+):
+    "Run a command as the shell asks for it."
+    args, options = arguments(func, argv)
+    with plain_errors(options['debug']):
+        for name in options['import']: import_own(name)
+        func(**args)
 
 def command(func):
-    """Mark a function as a command: `python -m` its module runs it;
-    imported, it is the function that it was."""
-    if func.__module__ == '__main__' and '__file__' in func.__globals__:  # no notebook
-        with plain_errors(): open_streams(); interrupt_only_here()
-        call(func)
+    """Mark a function as a command. `python -m` its module runs it,
+    or says which commands there are if there are several."""
+    spec = func.__globals__.get('__spec__')              # a notebook has none
+    if func.__module__ == '__main__' and spec:
+        names = [f'transformer_{name}' for name, home in homes.items()
+                 if package + home == spec.name]
+        if len(names) > 1: sys.exit(f'error: {spec.name} has several commands: '
+                                    f'run {", ".join(names[:-1])} or {names[-1]}')
+        main(func.__name__)                 # in the module as others import it
+        sys.exit()
     return func
 
 # %% ../nbs/03_commands.ipynb #main
@@ -125,16 +158,18 @@ def leave(*_):
     os.write(2, b'interrupted\n')
     os._exit(130)
 
-def main():
+def main(
+    name:str=None,     # a command; the program's own name when not given
+):
     """What every `transformer_…` command runs."""
     with plain_errors():
         signal.signal(signal.SIGINT, leave)      # nothing is begun yet
         open_streams()
-        name = Path(sys.argv[0]).stem
+        name = name or Path(sys.argv[0]).stem
         home = homes[name.removeprefix('transformer_')]
         module = import_module(package + home)
         interrupt_only_here()
-    call(getattr(module, name))
+    call(getattr(module, name), sys.argv[1:])
 
 # %% ../nbs/03_commands.ipynb #end-with-launcher
 def end_with_launcher(

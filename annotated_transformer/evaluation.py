@@ -17,7 +17,7 @@ from .recipes import get_recipe, recipe_of
 from .runs import open_run
 from .scores import (
     bleu, exact, sacre_bleu, show_scores, tokenised_bleu)
-from .training import train, watches
+from .training import train
 from .translation import Translator
 
 # %% ../nbs/61ba_evaluation.ipynb #evaluate
@@ -63,8 +63,6 @@ def watch_bleu(
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
                 sacre_bleu(references, lang=config['target']).corpus_score(
                     written, [references]).score)
-
-watches['bleu'] = watch_bleu
 
 # %% ../nbs/61ba_evaluation.ipynb #transformer-average
 @command

@@ -24,7 +24,6 @@ from .generation import beam_search, check_search, ready
 from .production import blocks, free_to_write
 from .recipes import Recipe, recipes
 from .scores import show_scores
-from .training import uses
 from .translation import Translator
 from .treebank import (
     as_known, packed, source_line, split_of, treebank)
@@ -214,5 +213,3 @@ def transformer_parse(
         for line in parse_lines(parser, parse, raw, input or 'standard input'):
             sys.stdout.buffer.write((line + '\n').encode())
             sys.stdout.buffer.flush()
-
-uses['trees'] = 'transformer_parse'

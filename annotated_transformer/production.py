@@ -23,6 +23,7 @@ from .runs import open_run
 from .scores import show_scores, significance
 from .text_files import read_lines, read_parallel
 from .tokenizer import tokenizer_files
+from .training import check_translates
 from .transformer import Transformer
 from .translation import Translator
 
@@ -55,7 +56,7 @@ def transformer_export(
         raise ValueError(f'--quantization is for ctranslate2, not for {to}')
     run, out = Path(run_dir), Path(out or Path(run_dir) / to)
     # refused, if at all, before anything is touched
-    open_run(run)
+    check_translates(run, open_run(run)[0])
     file = find_weights(run, weights).relative_to(run)
     (load_model if to == 'safetensors' else Transformer.from_pretrained)(run, file)
     place, new = out.resolve(), not out.exists()          # a link is followed
@@ -121,8 +122,10 @@ def open_translator(run_dir:str, engine:str, weights:str) -> Translator:
     runs = run_dir.split(',')
     if engine == 'ctranslate2' and len(runs) > 1:
         raise ValueError('an ensemble needs --engine pytorch')
-    return engines[engine].from_pretrained(
+    translator = engines[engine].from_pretrained(
         runs if len(runs) > 1 else run_dir, weights=weights)
+    check_translates(run_dir, translator.config)
+    return translator
 
 # %% ../nbs/61c_production.ipynb #translate-command
 @command

@@ -14,9 +14,10 @@ from importlib.metadata import version
 from multiprocessing import Pool
 from pathlib import Path
 import datasets, numpy as np, psutil
-from annotated_transformer import training
+from annotated_transformer import preparation, runs
 from annotated_transformer.batching import Batches, plan
 from annotated_transformer.numbers import namer, shuffled
+from annotated_transformer.recipes import get_recipe
 
 def write_pairs(folder, n):
     "Two files with the names of the first n numbers in a fixed random order."
@@ -44,11 +45,11 @@ def quality(src_len, tgt_len, max_tokens):
 def process(corpus, data_dir, run_dir, recipe, changes, look, started):
     "What one process does: prepare a run, plan it, read its first batch; with `look`, judge the plan. Prints one line of JSON."
     seconds, imported = {}, time.time() - float(started)
-    for owner, name, stage in ((training, 'data_key', 'fingerprint'), (training, 'load', 'read and split'), (training.Tokenizer, 'train', 'learn pieces'),
-                               (training, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): timed(owner, name, stage, seconds)
+    for owner, name, stage in ((runs, 'data_key', 'fingerprint'), (preparation, 'load', 'read and split'), (preparation, 'learn_tokens', 'learn pieces'),
+                               (preparation, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): timed(owner, name, stage, seconds)
     run_dir, begin, cpu = Path(run_dir), time.perf_counter(), sum(os.times()[:4])
     run_dir.mkdir(parents=True)
-    training.prepare(training.get_recipe(recipe, changes), corpus, data_dir, run_dir)
+    runs.lay_out(get_recipe(recipe, changes), corpus, data_dir, run_dir)
     pairs, prepared = datasets.load_from_disk(run_dir / 'data' / 'train'), time.perf_counter()
     batches, planned = Batches(pairs, 4096), time.perf_counter()
     batches[0]

@@ -3,7 +3,7 @@ import io, os, shlex, shutil, subprocess, sys
 from importlib import import_module
 from pathlib import Path
 import pytest
-from annotated_transformer.commands import arguments, homes, plain_errors
+from annotated_transformer.commands import call, homes
 from annotated_transformer.numbers import namer
 
 SMALL = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=2 warmup_steps=2 average=1 save_every='2 steps'"
@@ -56,9 +56,7 @@ def in_here(capfd, name, *args, stdin=''):
     capfd.readouterr()
     status, old = 0, sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin if isinstance(stdin, bytes) else stdin.encode()))
-    try:
-        values, debug = arguments(function, list(map(str, args)))
-        with plain_errors(debug): function(**values)
+    try: call(function, list(map(str, args)))
     except SystemExit as e: status = e.code
     finally: sys.stdin = old
     out, err = capfd.readouterr()
