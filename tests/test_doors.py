@@ -4,7 +4,7 @@ import json, os, re, runpy, subprocess, sys, traceback
 from collections import Counter
 from pathlib import Path
 import pytest, torch
-from conftest import SMALL, changed, in_here, names, refused, run, write
+from conftest import SMALL, in_here, names, refused, run, write
 from datasets import Dataset, DatasetDict
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import TransformerConfig
@@ -12,7 +12,7 @@ from annotated_transformer.generation import beam_search, sample
 from annotated_transformer.log import read_metrics
 from annotated_transformer.models import stepwise
 from annotated_transformer.recipes import get_recipe
-from annotated_transformer.training import train, transformer_train
+from annotated_transformer.training import train
 from annotated_transformer.transformer import Transformer
 from annotated_transformer.translation import Translator
 

@@ -8,23 +8,40 @@ from nbconvert import MarkdownExporter
 IMAGES = 'nbs/images/readme'
 DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.MULTILINE)
 CALLOUT = re.compile(r'^::: *\{\.callout-(\w+)(?: title="(.*?)")?.*?\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
-LINK = re.compile(r'(\]\()(?!\w+:|[/#])([^)\s]+)')
+ONLY_SITE = re.compile(r'^::: *\{\.content-visible when-format="html"\}\n.*?\n:::$', re.MULTILINE | re.DOTALL)
+ONLY_HERE = re.compile(r'^::: *\{\.content-visible unless-format="html"\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
+LINK = re.compile(r'(\]\()(?!\w+:|[/#])([^)\s]+)(\))')
 
-def from_root(markdown):
-    "Make links that start in nbs/ start in the root, and callouts plain quotes."
+def from_root(markdown, site):
+    "Links that start in nbs/ start in the root, a page is linked on the site with its notebook beside it; callouts are plain quotes."
     def quote(m):
         text = f'**{m[2] or m[1].capitalize()}**\n\n{m[3].strip()}'
         return '\n'.join(f'> {line}'.rstrip() for line in text.splitlines())
-    markdown = CALLOUT.sub(quote, markdown)
-    return LINK.sub(lambda m: m[1] + posixpath.normpath(posixpath.join('nbs', m[2])), markdown)
+    def link(m):
+        here = posixpath.normpath(posixpath.join('nbs', m[2]))
+        page, _, anchor = m[2].partition('#')
+        if not page.endswith('.ipynb'): return m[1] + here + m[3]
+        return f'{m[1]}{address(page, site)}{"#" * bool(anchor)}{anchor}) <sup>[nb](nbs/{page})</sup>'
+    return LINK.sub(link, CALLOUT.sub(quote, ONLY_HERE.sub(r'\1', ONLY_SITE.sub('', markdown))))
 
-def shown(cell):
+def settings(root):
+    config = ConfigParser(interpolation=BasicInterpolation())
+    config.read(root/'settings.ini', encoding='utf-8')
+    return config['DEFAULT']
+
+def address(notebook, site): return f'{site}/{re.sub(r"^[0-9]+[a-z]*_", "", Path(notebook).stem)}.html'
+
+def site_of(root): c = settings(root); return c['doc_host'] + c['doc_baseurl']
+
+def shown(cell, site):
     "Make `cell` what the site shows of it, without `#|` lines; False if that is nothing."
-    if cell.cell_type == 'markdown': cell.source = from_root(cell.source)
+    if cell.cell_type == 'markdown': cell.source = from_root(cell.source, site)
+    for o in cell.get('outputs', []):
+        if 'text/markdown' in o.get('data', {}): o.data['text/markdown'] = from_root(''.join(o.data['text/markdown']), site)
     if cell.cell_type != 'code': return cell.cell_type == 'markdown'
     flags = dict(DIRECTIVE.findall(cell.source))
     cell.source = DIRECTIVE.sub('', cell.source).strip()
-    cell.metadata.caption = flags.get('fig-cap', '').strip('"\'')
+    cell.metadata.caption, cell.metadata.alt = (flags.get(f'fig-{name}', '').strip('"\'') for name in ('cap', 'alt'))
     if flags.get('echo') == 'false': cell.metadata.transient = {'remove_source': True}
     if flags.get('output') == 'false': cell.outputs = []
     if any('text/html' in o.get('data', {}) for o in cell.outputs): return False       # a page within the page
@@ -32,23 +49,24 @@ def shown(cell):
 
 def llms(root):
     "A table of contents for language models (llmstxt.org): each chapter's title, address and one line."
-    config = ConfigParser(interpolation=BasicInterpolation())
-    config.read(root/'settings.ini', encoding='utf-8')
-    c = config['DEFAULT']
+    c = settings(root)
     lines = [f'# {c["title"]}', '', f'> {c["description"]}', '', '## Chapters', '']
     for path in sorted((root/'nbs').glob('[0-9]*.ipynb')):
         if not (first := re.match(r'# (.+)\n\n> (.+)', nbformat.read(path, 4).cells[0].source)): sys.exit(f'{path.name}: begin with `# title` and `> one line`')
         title, line = first.groups()
-        lines.append(f'- [{title}]({c["doc_host"]}{c["doc_baseurl"]}/{re.sub(r"^[0-9]+[a-z]*_", "", path.stem)}.html): {line}')
+        lines.append(f'- [{title}]({address(path, site_of(root))}): {line}')
     return '\n'.join(lines) + '\n'
 
 def readme(root):
     "The files to write: {path: bytes}."
     nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
     nb.metadata.language_info = {'name': 'python'}
-    nb.cells = [c for c in nb.cells if shown(c)]
+    nb.cells = [c for c in nb.cells if shown(c, site_of(root))]
     text, resources = MarkdownExporter().from_notebook_node(nb, dict(unique_key='index', output_files_dir=IMAGES))
-    text = re.sub(r'!\[\w+\](\(\S*/index_(\d+)_\d+\.\w+\))', lambda m: f'![{nb.cells[int(m[2])].metadata.get("caption", "")}]{m[1]}', text)
+    def image(m):
+        data = nb.cells[int(m[2])].metadata
+        return f'![{data.get("alt", "")}]{m[1]}' + (f'\n\n*{data.caption}*' if data.get('caption') else '')
+    text = re.sub(r'!\[\w+\](\(\S*/index_(\d+)_\d+\.\w+\))', image, text)
     text = re.sub(r'\n([ \t]*\n){2,}', '\n\n', re.sub(r'^[ \t]+$', '', text, flags=re.MULTILINE)).strip() + '\n'
     return {'README.md': text.encode(), 'nbs/llms.txt': llms(root).encode(), **resources['outputs']}
 
