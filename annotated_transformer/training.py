@@ -19,6 +19,7 @@ import torch
 from .checkpoints import (
     average_checkpoints, load_checkpoint, save_checkpoint, unwrapped)
 from .commands import command, package
+from .corpora import parse_name
 from .files import check, fits
 from .log import Due, Log, read_metrics
 from .models import name_of, read_config
@@ -174,7 +175,7 @@ def transformer_train(
     check(dict(bleu=bleu), 'bleu', least=0)
     begun = out if resume and (Path(out) / 'config.json').is_file() else init_from
     if not (recipe or begun):
-        if not corpus.startswith('numbers'): raise ValueError(
+        if parse_name(corpus, data_dir)[0] != 'numbers': raise ValueError(
             f'{corpus} needs a --recipe: multi30k_tiny for some thousand sentences, '
             'base for millions (without one, `demo` learns the number names)')
         recipe = 'demo'

@@ -35,7 +35,7 @@ def content(folder):
 @pytest.fixture(scope='session')
 def trained(tmp_path_factory):
     folder = write(tmp_path_factory.mktemp('corpus'), train_en=names('en'), train_de=names('de'))
-    result = run('train', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', TRAINED)
+    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', TRAINED)
     assert result.returncode == 0, result.stderr
     return folder / 'run'
 

@@ -28,7 +28,7 @@ BAD = {
 @pytest.mark.parametrize('case', BAD)
 def test_bad_training_input(capfd, case, tmp_path):
     files, changes, messages = BAD[case]
-    result = in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
+    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 

@@ -19,16 +19,16 @@ def change(path, **values):
 def test_corpus_within_the_run(text, data_dir, out):
     "--data_dir inside --out: the corpus stays."
     cwd, before = text.parents[0 if data_dir == 'data' else 1], content(text)
-    result = run('train', '--corpus', 'text_en_de', '--data_dir', data_dir, '--out', out, '--set', SMALL, cwd=cwd)
+    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', data_dir, '--out', out, '--set', SMALL, cwd=cwd)
     refused(result, 'choose another --out')
     assert content(text) == before
 
 def test_run_within_the_corpus(text):
     "The reverse is safe for files that are known by name, and refused where every file would be read."
     before = content(text)
-    result = run('train', '--corpus', 'text_en_de', '--data_dir', text, '--out', text / 'runs' / 'a', '--set', SMALL)
+    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', text / 'runs' / 'a', '--set', SMALL)
     assert result.returncode == 0 and before.items() <= content(text).items(), result.stderr
-    refused(run('train', '--corpus', 'wmt14_en_de', '--data_dir', text, '--out', text / 'runs' / 'b', '--set', SMALL), 'share a folder')
+    refused(run('train', '--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', text, '--out', text / 'runs' / 'b', '--set', SMALL), 'share a folder')
 
 def test_files_of_others(text):
     "A folder with anything in it that no run made."
@@ -36,7 +36,7 @@ def test_files_of_others(text):
         folder = write(text.parents[1] / name.replace('/', '-'))
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{}')
-        refused(run('train', '--corpus', 'text_en_de', '--data_dir', text, '--out', folder, '--set', SMALL), 'holds files of yours', name.split('/')[0])
+        refused(run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', folder, '--set', SMALL), 'holds files of yours', name.split('/')[0])
         assert content(folder) == {name: b'{}'}
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
@@ -44,7 +44,7 @@ def test_finished_model(own, capfd, resume):
     "Its checkpoints were removed: the model is not trained over, nor is a new one begun in its place."
     shutil.rmtree(own / 'checkpoints')
     before = content(own)
-    args = '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--set', SMALL
+    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--set', SMALL
     write(own.parent, train_en=names('en'), train_de=names('de'))
     refused(in_here(capfd, 'train', *args, *resume), 'is not overwritten')
     assert content(own) == before
@@ -54,7 +54,7 @@ def test_train_into_an_export(own, capfd, resume, tmp_path):
     assert in_here(capfd, 'export', own, '--to', 'safetensors', '--out', tmp_path / 'given').returncode == 0
     before = content(tmp_path / 'given')
     write(tmp_path, train_en=names('en', 60), train_de=names('de', 60))
-    args = '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', tmp_path / 'given', '--set', SMALL
+    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', tmp_path / 'given', '--set', SMALL
     refused(in_here(capfd, 'train', *args, *resume), 'made by another program (export)')
     assert content(tmp_path / 'given') == before
 
@@ -89,7 +89,7 @@ def test_evaluate_over_its_input(own, capfd, tmp_path):
 def test_other_tokenizer(own, capfd, tmp_path):
     "Another run's tokenizer with as many pieces."
     write(tmp_path / 'fr', train_en=names('en'), train_fr=names('fr'))
-    in_here(capfd, 'train', '--corpus', 'text_en_fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', '--set', SMALL)
+    in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', '--set', SMALL)
     shutil.copy(tmp_path / 'other' / 'tokenizer.model', own)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'tokenizer.model is not the one')
 
@@ -134,7 +134,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     newest = sorted((own / 'checkpoints').iterdir())[-1]
     spoil(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
     write(tmp_path, train_en=names('en'), train_de=names('de'))
-    args = '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=201', 1)
+    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=201', 1)
     refused(in_here(capfd, 'train', *args), 'model.safetensors', said)
     spoil(own / 'model.safetensors', f)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'model.safetensors', said)
@@ -181,7 +181,7 @@ def test_old_runs(own, capfd):
     del config['model']['P_attn']
     (own / 'config.json').write_text(json.dumps(config))
     write(own.parent, train_en=names('en'), train_de=names('de'))
-    args = '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=205', 1)
+    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=205', 1)
     result = in_here(capfd, 'train', *args)
     assert result.returncode == 0, result.stderr
     assert (own / 'checkpoints' / 'step-00000205').is_dir()

@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
 
 def command(folder, out, changes='', processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', changed(CHANGES, changes), *extra]
+    args = ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', changed(CHANGES, changes), *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def launch(*args, check=True):

@@ -72,7 +72,7 @@ EARLY = changed(SMALL, "steps=40 peak_lr=1e-12 save_every='2 steps' patience=3 a
 def test_early_stopping(capfd, tmp_path):
     "A model that learns nothing ends after `patience` validations; interrupted and resumed, at the same place with the same weights."
     text, both = write(tmp_path / 'text', train_en=names('en'), train_de=names('de')), []
-    def go(out, settings, *more): return in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', settings, *more)
+    def go(out, settings, *more): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', settings, *more)
     noise = changed(EARLY, 'peak_lr=0.5')                         # best at the first validation or soon after
     ran(go(tmp_path / 'whole', noise))
     ran(go(tmp_path / 'parts', changed(noise, 'steps=4')))
@@ -182,7 +182,7 @@ def test_bleu_in_the_log(capfd, tmp_path):
     "It is logged and samples are kept; the weights are those of a run without it."
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for out, more in ('with', ['--bleu', '10']), ('without', []):
-        ran(in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / out, '--set', changed(SMALL, 'steps=4'), *more))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / out, '--set', changed(SMALL, 'steps=4'), *more))
     assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
     lines = read_metrics(tmp_path / 'with')
     assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in read_metrics(tmp_path / 'without'))
@@ -210,18 +210,18 @@ def test_hub_data(capfd, tmp_path):
     "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
     rows = '\n'.join(json.dumps(dict(translation=dict(en=namer('en')(i), de=namer('de')(i)))) for i in range(60))
     write(tmp_path / 'set', train_jsonl=rows)
-    def go(where, corpus='hub_en_de'): return in_here(capfd, 'train', '--corpus', corpus, '--data_dir', where, '--out', tmp_path / 'out', '--set', SMALL)
+    def go(where, corpus='hub_en_de'): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', corpus, '--data_dir', where, '--out', tmp_path / 'out', '--set', SMALL)
     refused(go(tmp_path / 'set', 'hub_en_fr'), 'no column fr, there are translation.')
     refused(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
     refused(go('no/body@main'), 'no/body@main holds no data set that can be read')
-    refused(in_here(capfd, 'train', '--corpus', 'hub_en_de', '--out', tmp_path / 'out'), 'hub_en_de needs data_dir, OWNER/NAME of the hub')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'hub_en_de', '--out', tmp_path / 'out'), 'hub_en_de needs data_dir, OWNER/NAME of the hub')
     ran(go(tmp_path / 'set'))
 
 def test_two_vocabularies(capfd, tmp_path):
     "Source and target with tokens of their own: trained, resumed, translated, exported; a tokenizer that is not its own is refused."
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     out, settings = tmp_path / 'out', changed(SMALL, 'src_vocab_size=60')
-    for steps in 2, 4: ran(in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--resume', '--set', changed(settings, f'steps={steps}')))
+    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--resume', '--set', changed(settings, f'steps={steps}')))
     assert Translator.from_pretrained(out, 'cpu').models[0].src_embed.num_embeddings == 60
     write(tmp_path, lines='seven\n')
     ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'))
@@ -241,11 +241,11 @@ def test_products(capfd, tmp_path):
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        ran(in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', changed(SMALL, f'products={products}')))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', changed(SMALL, f'products={products}')))
         multiplies = json.loads((out / 'config.json').read_text())['multiplies']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = content(tmp_path / 'onednn')
-    refused(in_here(capfd, 'train', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', '--set',
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', '--set',
                     changed(SMALL, 'products=pytorch')), 'products (onednn → pytorch)')
     assert content(tmp_path / 'onednn') == before
     refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--set', changed(SMALL, 'products=mkl')), "products='mkl' is unknown")
