@@ -1,4 +1,4 @@
-"""Section 6.4: what each part of an encoder is worth for the headlines of THUCNews and the articles of AG News, beside linear machines.
+"""Beyond the paper: what each part of an encoder is worth for the headlines of THUCNews and the articles of AG News, beside linear machines.
 
 Each run is trained, labels the test texts and is written down in a file of its own; an interrupted command goes on where it was. Several
 processes may share the work by --only; a last command without it writes the record. The linear machines are scikit-learn's
