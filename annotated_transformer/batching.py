@@ -51,6 +51,13 @@ def encode(
     if len(out) < len(split):
         print(f'dropped {len(split) - len(out)} of {len(split)} pairs '
               f'with more than max_len={max_len} pieces')
+    n_src, n_tgt = (out.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
+    full = ((n_src > 1) & (n_tgt > 2)).nonzero()[0]       # a token beside bos and eos
+    if not len(full): raise ValueError('no pair has a token on both sides')
+    if len(full) < len(out):
+        print(f'dropped {len(out) - len(full)} of {len(split)} pairs '
+              'with a side that has no token')
+        out = out.select(full).flatten_indices()
     return out
 
 # %% ../nbs/51c_batching.ipynb #cut-batches

@@ -9,12 +9,12 @@ __all__ = ['known_corpora', 'short_names', 'readers', 'load_numbers', 'from_hub'
 # %% ../nbs/51a_corpora.ipynb #imports
 import hashlib, os, re
 from pathlib import Path
-from datasets import DatasetDict, load_dataset
+from datasets import DatasetDict, load_dataset, load_dataset_builder
 from .files import digest
 from .models import every_chapter
 from .numbers import draw_numbers, number_names
 from .text_files import (
-    find_text_files, load_text, read_split, split_files, split_off, store)
+    completed, find_text_files, load_text, read_split, split_files, store)
 
 # %% ../nbs/51a_corpora.ipynb #load-numbers
 def load_numbers(src:str, tgt:str, seed:int) -> DatasetDict:
@@ -35,6 +35,8 @@ def from_hub(
     names = dict(train='train', validation='valid', valid='valid', test='test')
     found = {names[k]: v.flatten() for k, v in splits.items() if k in names}
     if 'train' not in found: raise ValueError(f'no split train: {", ".join(splits)}')
+    for other in {'dev', 'val', 'eval'} & set(splits) if 'valid' not in found else ():
+        raise ValueError(f'split {other} would not be read: call it validation')
     kept = {}
     for name, table in found.items():
         there, columns = table.column_names, {}
@@ -43,6 +45,9 @@ def from_hub(
             column = next((c for c in forms if c in there), None)
             if column is None: raise ValueError(
                 f'split {name}: no column {lang}, there are {", ".join(there)}')
+            kind = getattr(table.features[column], 'dtype', 'lists')
+            if 'string' not in kind: raise ValueError(
+                f'split {name}: column {column} holds {kind}, no text')
             columns[column] = side
         table = table.select_columns([*columns]).rename_columns(columns)
         kept[name] = table.filter(lambda rows: [
@@ -50,9 +55,7 @@ def from_hub(
             for s, t in zip(rows['source'], rows['target'])], batched=True)
         if n := len(table) - len(kept[name]):
             print(f'{name}: {n} of {len(table)} pairs dropped, one side empty')
-    missing = [name for name in ('valid', 'test') if name not in kept]
-    if missing: kept |= split_off(kept['train'], missing, seed)
-    return DatasetDict({name: kept[name] for name in ('train', 'valid', 'test')})
+    return completed(kept, seed)
 
 # %% ../nbs/51a_corpora.ipynb #read-hub
 def read_hub(
@@ -65,9 +68,15 @@ def read_hub(
     elif match := re.fullmatch(form, str(where)): said = match.groupdict()
     else: raise ValueError(f'{where} is neither a folder nor OWNER/NAME of the hub, '
                            'OWNER/NAME:CONFIGURATION, OWNER/NAME@REVISION')
-    try: splits = load_dataset(**said)
-    except Exception as e: raise ValueError(          # each reader has its own kind
-        f'{where} holds no data set that can be read: {e}') from e
+    try:
+        csv = hasattr(load_dataset_builder(**said).config, 'keep_default_na')
+        if csv: said |= dict(keep_default_na=False)   # the word null is a word
+        splits = load_dataset(**said)
+    except Exception as e:                            # each reader has its own kind
+        why = e
+        while why.__cause__: why = why.__cause__
+        raise ValueError(
+            f'{where} holds no data set that can be read: {why}') from e
     return splits if isinstance(splits, dict) else DatasetDict(train=splits)
 
 # %% ../nbs/51a_corpora.ipynb #load-wmt14
@@ -91,7 +100,7 @@ def load_multi30k(data_dir, src:str, tgt:str) -> DatasetDict:
     """Multi30k, task 1, from a folder of its raw files
     or (English–German) from the hub. Test is test_2016_flickr."""
     if data_dir is not None:
-        return DatasetDict({
+        return completed({
             name: read_split(files, name)
             for name, files in multi30k_files(data_dir, src, tgt).items()})
     if {src, tgt} != {'en', 'de'}: raise ValueError(
@@ -103,9 +112,14 @@ def load_multi30k(data_dir, src:str, tgt:str) -> DatasetDict:
 def columns_of(
     splits:DatasetDict,   # train; valid and test where there are any
 ) -> list:                # the names of its two columns
-    "Source and target of one's own splits. Raises ValueError if there are not two."
-    columns = next(iter(splits.values())).column_names if splits else []
-    if len(columns) != 2 or any(s.column_names != columns for s in splits.values()):
+    """Source and target of one's own splits: the only two columns, or the two fields of
+    the column `translation`. Raises ValueError if there are not two."""
+    def names(split):
+        columns = split.flatten().column_names
+        fields = [c for c in columns if c.startswith('translation.')]
+        return [c.removeprefix('translation.') for c in fields or columns]
+    columns = names(next(iter(splits.values()))) if splits else []
+    if len(columns) != 2 or any(names(s) != columns for s in splits.values()):
         raise ValueError('every split needs the same two columns, source and target '
                          f'language, e.g. en and de: {splits}')
     return columns
@@ -123,6 +137,8 @@ def parse_name(
     """Kind and both languages of a corpus.
     Raises ValueError on an unknown name, FileNotFoundError on a missing folder."""
     if isinstance(corpus, dict): return ['own', *columns_of(corpus)]
+    if not isinstance(corpus, str): raise ValueError(
+        f'a corpus is a name or a DatasetDict with a split train, not {corpus!r:.80}')
     kind, *pair = corpus.split('_')
     own = kind in ('text', 'hub') and len(pair) == 2 and all(pair)
     if not own and corpus not in [*known_corpora, *short_names]: every_chapter()

@@ -1,0 +1,106 @@
+"""What corpora are refused, and what is said of them: columns that hold no text, headers, missing values that are words, validation and
+test sentences that were trained on, pairs of which nothing is left."""
+import pytest
+from conftest import write
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
+from annotated_transformer.corpora import load
+from annotated_transformer.numbers import namer
+from annotated_transformer.preparation import Preparation, make_data
+
+EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
+def tsv(folder, rows): return write(folder, train_tsv='\n'.join('\t'.join(row) for row in rows))
+
+WRONG = {
+    'scores first': (lambda i: (f'{1 + i / 300:.4f}', EN[i], DE[i]), 'first column holds numbers'),
+    'negative scores': (lambda i: (f'-{i}.5e-3', EN[i], DE[i]), 'first column holds numbers'),
+    'two addresses first': (lambda i: (f'https://a.org/{i}', f'https://b.org/{i}', EN[i], DE[i]), 'first column holds addresses'),
+    'ids of letters': (lambda i: (f'doc-{i}', EN[i] + ' men', DE[i] + ' Leute'), 'single words, ids perhaps'),
+    'languages': (lambda i: ('eng', EN[i] + ' men', DE[i] + ' Leute'), 'single words, ids perhaps'),
+}
+
+@pytest.mark.parametrize('kind', WRONG)
+def test_a_first_column_that_is_no_text(kind, tmp_path):
+    row, why = WRONG[kind]
+    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load('text_en_de', tsv(tmp_path, map(row, range(300))))
+
+RIGHT = {'further columns': lambda i: (EN[i] + ' men', DE[i] + ' Leute', f'{i / 300:.3f}'), 'a dictionary with remarks': lambda i: (f'word{i}', f'Wort{i}', 'a remark of several words'),
+         'a pair of numerals': lambda i: (str(i), DE[i])}
+
+@pytest.mark.parametrize('kind', RIGHT)
+def test_columns_that_are_text(kind, tmp_path):
+    rows = [*map(RIGHT[kind], range(300))]
+    splits = load('text_en_de', tsv(tmp_path, rows))
+    assert sum(map(len, splits.values())) == 300 and {*splits['train']['target']} <= {row[1] for row in rows}
+
+@pytest.mark.parametrize('head', [('source', 'target'), ('EN', 'DE'), ('Text', 'label'), ('src', 'de')])
+def test_a_header_is_no_pair(head, tmp_path):
+    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load('text_en_de', tsv(tmp_path, [head, *zip(EN, DE)]))
+
+def folder_of(path, form, rows):
+    path.mkdir()
+    table = Dataset.from_list(rows)
+    {'csv': table.to_csv, 'tsv': lambda f: table.to_csv(f, sep='\t'), 'jsonl': table.to_json, 'parquet': table.to_parquet}[form](str(path / f'train.{form}'))
+    return path
+
+@pytest.mark.parametrize('form', ['csv', 'tsv', 'jsonl', 'parquet'])
+def test_words_that_pandas_takes_for_missing_values(form, tmp_path):
+    odd = [('nothing', 'null'), ('not any', 'NA'), ('no one', 'None'), ('n/a', 'nan')]
+    rows = [dict(en=a, de=b) for a, b in odd + [*zip(EN[100:], DE[100:])]]
+    splits = load('hub_en_de', folder_of(tmp_path / 'data', form, rows))
+    found = {pair for split in splits.values() for pair in zip(split['source'], split['target'])}
+    assert {*odd} <= found and len(found) == len(rows)
+
+@pytest.mark.parametrize('column, kind', [([*range(300)], 'int64'), ([i / 2 for i in range(300)], 'float'), ([[w] for w in DE], 'lists'), ([i > 3 for i in range(300)], 'bool')])
+@pytest.mark.parametrize('own', [False, True])
+def test_a_column_that_holds_no_text(column, kind, own, tmp_path):
+    table = Dataset.from_dict(dict(en=EN, de=column))
+    if not own: table.to_parquet(str(write(tmp_path / 'data') / 'train.parquet'))
+    with pytest.raises(ValueError, match=f'split train: column de holds {kind}.*, no text'):
+        load(DatasetDict(train=table)) if own else load('hub_en_de', tmp_path / 'data')
+
+def test_classes_are_no_text():
+    table = Dataset.from_dict(dict(en=EN, topic=[i % 2 for i in range(300)]), features=Features(en=Value('string'), topic=ClassLabel(names=['a', 'b'])))
+    with pytest.raises(ValueError, match='column topic holds int64'): load(DatasetDict(train=table))
+
+def test_the_cause_of_a_file_that_cannot_be_read(tmp_path):
+    write(tmp_path / 'data', train_jsonl='{"en": "one", "de": "eins"}\n{"en": "broken \\ud8', )
+    with pytest.raises(ValueError) as e: load('hub_en_de', tmp_path / 'data')
+    assert 'An error occurred while generating' not in str(e.value)
+
+@pytest.mark.parametrize('other', ['dev', 'val', 'eval'])
+def test_a_split_that_would_not_be_read(other):
+    tables = {name: Dataset.from_dict(dict(en=EN, de=DE)) for name in ('train', other)}
+    with pytest.raises(ValueError, match=f'split {other} would not be read: call it validation'): load(DatasetDict(tables))
+
+def test_own_splits_with_a_column_translation():
+    table = Dataset.from_dict(dict(id=[*range(300)], translation=[dict(en=a, de=b) for a, b in zip(EN, DE)]))
+    splits = load(DatasetDict(train=table))
+    assert {*zip(splits['train']['source'], splits['train']['target'])} < {*zip(EN, DE)}
+
+def test_one_table_is_no_corpus():
+    with pytest.raises(ValueError, match='a DatasetDict with a split train'): load(Dataset.from_dict(dict(en=EN, de=DE)))
+
+@pytest.mark.parametrize('how', ['files', 'own', 'hub'])
+def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
+    parts = dict(train=slice(0, 200), validation=slice(190, 220), test=slice(200, 230))     # 10 of 30 valid sentences are in train, none of test
+    if how == 'files':
+        names = dict(train='train', validation='valid', test='test')
+        write(tmp_path, **{f'{names[s]}_{lang}': '\n'.join(text[p]) for s, p in parts.items() for lang, text in dict(en=EN, de=DE).items()})
+        load('text_en_de', tmp_path)
+    else:
+        tables = DatasetDict({s: Dataset.from_dict(dict(en=EN[p], de=DE[p])) for s, p in parts.items()})
+        if how == 'own': load(tables)
+        else:
+            for s, table in tables.items(): table.to_parquet(str(write(tmp_path) / f'{s}.parquet'))
+            load('hub_en_de', tmp_path)
+    said = capfd.readouterr().out
+    assert 'valid: 10 of 30 source sentences are in train, too' in said and 'test:' not in said
+
+@pytest.mark.parametrize('text', ['raw', 'moses_lc'])
+def test_pairs_of_which_nothing_is_left(text, tmp_path, capfd):
+    "Control characters are text to Python and nothing to Moses or SentencePiece."
+    folder = write(tmp_path / 'data', train_en='\n'.join(EN + ['\x02\x03', 'a word']), train_de='\n'.join(DE + ['ein Wort', '\x01']), valid_en='one', valid_de='eins', test_en='one', test_de='eins')
+    make_data(Preparation(text=text, vocab_size=120, max_len=100, byte_fallback=False), 'text_en_de', folder, tmp_path / 'store')
+    ids = load_from_disk(tmp_path / 'store/train')
+    assert min(ids['n_src']) > 1 and min(ids['n_tgt']) > 2 and len(ids) in (300, 301, 302)
+    assert len(ids) == 302 or f'dropped {302 - len(ids)} of 302 pairs with a side that has no token' in capfd.readouterr().out
