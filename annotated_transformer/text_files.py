@@ -184,7 +184,8 @@ def split_off(
 # %% ../nbs/51_text_files.ipynb #completed
 def say_overlap(splits:dict):
     "Print how many sentences of valid and test are in train, too."
-    others = {name: hashes(splits[name]['source']) for name in splits if name != 'train'}
+    others = {name: hashes(rows['source'])
+              for name, rows in splits.items() if name != 'train'}
     wanted = np.unique(np.concatenate([*others.values(), np.array([], np.uint64)]))
     found = [np.intersect1d(wanted, hashes(batch['source']))
              for batch in (splits['train'].iter(10_000) if len(wanted) else ())]
