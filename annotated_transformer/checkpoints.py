@@ -8,7 +8,8 @@ __all__ = ['whole_state', 'checkpoints', 'sync', 'write_checkpoint', 'verify', '
            'own_folder']
 
 # %% ../nbs/55b_checkpoints.ipynb #imports
-import os, pickle, shutil
+import os, pickle, shlex, shutil
+from contextlib import suppress
 from pathlib import Path
 import safetensors.torch
 import torch
@@ -193,7 +194,8 @@ def average_checkpoints(
     n:int,       # the last n checkpoints
 ) -> list[Path]: # those used
     """Write the mean of the last n checkpoints as the run's model, §6.1.
-    Raises FileNotFoundError if there is none, ValueError if n < 1 or one is damaged."""
+    Raises FileNotFoundError if there is none, ValueError if n < 1 or one is damaged,
+    OSError if the disk refuses."""
     check(dict(n=n), 'n', least=1)
     last, mean = checkpoints(run_dir)[-n:] or checkpoints(run_dir, '*')[-1:], {}
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
@@ -205,9 +207,15 @@ def average_checkpoints(
         metadata = f.metadata()
     path = Path(run_dir) / 'model.safetensors'
     tmp = path.with_suffix('.safetensors.tmp')
-    safetensors.torch.save_file({k: v.float() for k, v in mean.items()}, tmp, metadata)
-    shutil.copymode(last[-1] / 'training.pt', tmp)
-    tmp.replace(path)
+    try:
+        weights = {k: v.float() for k, v in mean.items()}
+        safetensors.torch.save_file(weights, tmp, metadata)
+        shutil.copymode(last[-1] / 'training.pt', tmp)
+        tmp.replace(path)
+    except (OSError, safetensors.SafetensorError) as e:
+        with suppress(OSError): tmp.unlink(missing_ok=True)
+        raise OSError(f'{path} could not be written ({e}): make room on the disk, then '
+                      f'run transformer_average {shlex.quote(str(run_dir))}') from e
     return last
 
 # %% ../nbs/55b_checkpoints.ipynb #find-weights
@@ -223,15 +231,20 @@ def find_weights(
         path = all_[-1] / 'model.safetensors'
     if not path.is_file(): raise FileNotFoundError(
         f'{run_dir} holds no {weights} weights ({path.name}): finish the run with '
-        f'--resume, or average its checkpoints with `transformer_average {run_dir}`')
+        '--resume, or average its checkpoints with '
+        f'`transformer_average {shlex.quote(str(run_dir))}`')
     return path
 
 # %% ../nbs/55b_checkpoints.ipynb #own-folder
 def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
     """Take a folder for a run: nobody else's, no other run in it, apart from the text.
     Raises OSError saying which it is not, ValueError if its name cannot be one."""
-    if ',' in str(run_dir): raise ValueError(
-        f'--out {run_dir}: no comma, it separates the members of an ensemble')
+    name = os.fsencode(run_dir).decode(errors='replace')
+    if ',' in name: raise ValueError(
+        f'--out {name}: no comma, it separates the members of an ensemble')
+    if '::' in name or '\ufffd' in name or name[0] == '~': raise ValueError(
+        f'--out {name}: a library would read another folder of this name: '
+        'use letters of UTF-8, no ::, no ~ in front')
     if data_dir is not None:
         out, text = run_dir.resolve(), Path(data_dir).resolve()
         every_file = not corpus.startswith(('text', 'multi30k', 'numbers'))  # is read

@@ -8,6 +8,7 @@ __all__ = ['kinds_of_attention', 'Alone', 'ClassifierConfig', 'Classifier', 'acc
 
 # %% ../nbs/64_classification.ipynb #imports
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
 import torch
@@ -21,7 +22,7 @@ from .commands import command
 from .embeddings import Embedding
 from .evaluation import test_split
 from .feed_forward import FeedForward
-from .files import check, check_types, reading
+from .files import check, check_types, reading, write_line
 from .models import Model, architecture
 from .positional_encoding import PositionalEncoding
 from .production import blocks
@@ -164,13 +165,15 @@ def accuracy(
     found:list[str],   # labels
     gold:list[str],    # the right ones
 ) -> dict:             # name → value, for `show_scores`
-    "The share of right labels in per cent. Raises ValueError on unequal numbers."
+    """The share of right labels in per cent, and for comparison that of the commonest
+    label. Raises ValueError on unequal numbers."""
     if len(found) != len(gold) or not gold: raise ValueError(
         f'{len(found)} labels for {len(gold)} texts')
     right = sum(label == own for label, own in zip(found, gold))
     low, high = binomtest(right, len(gold)).proportion_ci(method='wilson')
     return {'accuracy': 100 * right / len(gold), 'right': f'{right} of {len(gold)}',
-            '95 % interval': f'{100 * low:.2f} to {100 * high:.2f}'}
+            '95 % interval': f'{100 * low:.2f} to {100 * high:.2f}',
+            'commonest label': 100 * max(Counter(gold).values()) / len(gold)}
 
 # %% ../nbs/64_classification.ipynb #blocks
 class Blocks(MultiHeadAttention):
@@ -226,8 +229,6 @@ def transformer_classify(
                            | {'mean probability of the label given': 100 * sure})
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for block in blocks(raw, input or 'standard input'):
-            lines = [line.decode(errors='replace').strip() for line in block]
-            labels = iter(translator.classify([line for line in lines if line], top))
-            for line in lines: print('\t'.join(
-                f'{name}\t{p:.4f}' for name, p in next(labels)) if line else '',
-                flush=True)
+            labels = iter(translator.classify([line for line in block if line], top))
+            for line in block: write_line('\t'.join(
+                f'{name}\t{p:.4f}' for name, p in next(labels)) if line else '')

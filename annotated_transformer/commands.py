@@ -98,6 +98,9 @@ def arguments(
         return (other or [name])[0] + equals + value if arg.startswith('--') else arg
     values = vars(parser.parse_args([known(arg) for arg in argv]))
     options = {k: values.pop(k) for k in ('debug', 'import')}
+    for k, v in values.items():           # the shell expands no ~ after = or a comma
+        if isinstance(v, str) and '~' in v: values[k] = ','.join(
+            map(os.path.expanduser, v.split(',')))
     return {k: v for k, v in values.items() if k not in ('pdb', 'xtra')}, options
 
 # %% ../nbs/03_commands.ipynb #import-own

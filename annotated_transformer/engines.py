@@ -6,7 +6,7 @@
 __all__ = ['to_ctranslate2', 'CTranslate2', 'to_onnx']
 
 # %% ../nbs/61bc_engines.ipynb #imports
-import importlib, re
+import importlib, math, re, shlex
 from pathlib import Path
 import torch
 from .checkpoints import find_weights
@@ -48,7 +48,8 @@ def set_stack(spec, embeddings, stack, embed, position, config):
     # multiplied by √d_model when read
     embeddings.weight = embed.weight.detach().numpy()
     table = (position.table if config.positions == 'learned'
-             else positional_encoding(2 * config.max_len, config.d_model))
+             else positional_encoding(max(2 * config.max_len, config.max_len + 51),
+                                      config.d_model))
     spec.position_encodings.encodings = table.detach().numpy()
     if config.norm == 'pre': set_norm(spec.layer_norm, stack.final_norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
@@ -120,9 +121,10 @@ class CTranslate2(Translator):
         Raises ValueError if the run's model has changed since."""
         run_dir, (config, tokenizer) = Path(run_dir), open_run(run_dir)
         exported, again = run_dir / 'ctranslate2' / 'exported.json', (
-            f'run `transformer_export {run_dir}`')
+            f'run `transformer_export {shlex.quote(str(run_dir))}`')
         if not exported.is_file():
-            raise FileNotFoundError(f'{exported} is missing: {again} first')
+            raise FileNotFoundError(
+                f'{exported} is missing: {again} first, without --out')
         made, now = read_json(exported), find_weights(run_dir, weights)
         if not isinstance(made, dict) or made.get('model') != digest(now):
             raise ValueError(f'{exported.parent} was made from other weights than '
@@ -136,13 +138,23 @@ class CTranslate2(Translator):
         return translator
 
     def search(self, ids, beam, alpha, n_best=1):
-        longest, to_id = max(map(len, ids)), self.tokenizer.sp.piece_to_id
-        results = self.engine.translate_batch(
-            [self.tokenizer.source.pieces(row[:-1]) for row in ids],
-            beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
-            return_scores=True, max_input_length=0, max_decoding_length=longest + 50)
-        return [[Hypothesis(to_id(h), p * (len(h) + 1) ** alpha, p)
-                 for h, p in zip(r.hypotheses, r.scores)] for r in results]
+        "Each source has the limit that PyTorch's search gives it."
+        c, to_id = self.config['model'], self.tokenizer.sp.piece_to_id
+        most = c['max_len'] if c['positions'] == 'learned' else math.inf
+        limits = [min(len(row) + 50, most) for row in ids]
+        found = [None] * len(ids)
+        for limit in {*limits}:                # one limit holds for a whole batch
+            rows = [i for i, own in enumerate(limits) if own == limit]
+            try: results = self.engine.translate_batch(
+                [self.tokenizer.source.pieces(ids[i][:-1]) for i in rows],
+                beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
+                return_scores=True, max_input_length=0,
+                max_decoding_length=limit - 1)                          # without eos
+            except RuntimeError as e: raise ValueError(f'CTranslate2: {e}') from e
+            for i, r in zip(rows, results): found[i] = [
+                Hypothesis(to_id(h), p * (len(h) + 1) ** alpha, p)
+                for h, p in zip(r.hypotheses, r.scores)]
+        return found
 
     def drawing(self, *_): raise ValueError('drawing at random needs --engine pytorch')
 

@@ -10,7 +10,7 @@ __all__ = ['bracket_words', 'Parser', 'why_not', 'tree_or_none', 'gold_trees', '
 import re, sys
 from contextlib import nullcontext
 from functools import partial
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
 import torch
 from fastcore.basics import patch
@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from .commands import command
 from .config import TransformerConfig
 from .constraints import only_trees
-from .files import reading, replace_text
+from .files import reading, replace_text, write_line
 from .generation import beam_search, check_search, ready
 from .production import blocks, free_to_write
 from .recipes import Recipe, recipes
@@ -143,9 +143,14 @@ def gold_trees(path) -> list[Tree]:
 
 bracket_words = {'(': '-LRB-', ')': '-RRB-', '{': '-LCB-', '}': '-RCB-'}
 
-def as_in_treebank(word:str) -> str:
-    "As the treebank writes it: brackets by name, a slash or star behind a backslash."
-    return bracket_words.get(word) or re.sub(r'(?<!\\)[/*]', r'\\\g<0>', word)
+def as_in_treebank(words:list[str]) -> list[str]:
+    """As the treebank writes them: brackets by name, a slash or star behind a
+    backslash, quotation marks as `` and '', of straight ones every other closes."""
+    straight = cycle(('``', "''"))
+    marks = {'“': '``', '„': '``', '”': "''"} | bracket_words
+    return [next(straight) if word == '"' else
+            marks.get(word) or re.sub(r'(?<!\\)[/*]', r'\\\g<0>', word)
+            for word in words]
 
 def parse_or_say(parser:Parser, parse, sentences, tags=None, what='line', before=0):
     "The tree of each sentence; None where there is none, which stderr explains."
@@ -162,8 +167,7 @@ def parse_lines(parser:Parser, parse, raw, name:str):
     "A tree for each line of words; blank where there is none."
     before = 0
     for block in blocks(raw, name):
-        lines = [[*map(as_in_treebank, line.decode(errors='replace').split())]
-                 for line in block]
+        lines = [as_in_treebank(line.split()) for line in block]
         for tree in parse_or_say(parser, parse, lines, before=before):
             yield str(tree or '')
         before += len(lines)
@@ -211,5 +215,4 @@ def transformer_parse(
         return show_scores(flat_scores(score_trees(found, right)))
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for line in parse_lines(parser, parse, raw, input or 'standard input'):
-            sys.stdout.buffer.write((line + '\n').encode())
-            sys.stdout.buffer.flush()
+            write_line(line)

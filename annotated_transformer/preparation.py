@@ -116,6 +116,9 @@ def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
     tokens = (Tokenizer.load(Path(tokenizer) / 'tokenizer.model') if tokenizer
               else learn_tokens(p, data['train']))
     tokens.save(folder / 'tokenizer.model')
+    for label in sorted({*data['train']['target']}) if p.text in labelled else ():
+        if tokens.unk_id in tokens.encode([label])[0]: raise ValueError(
+            f'{label!r} is no label: SentencePiece does not take it for a word')
     for split in ('train', 'valid'):
         ids = encode(data[split], tokens, p.max_len, p.too_long, workers[split])
         ids.save_to_disk(folder / split)

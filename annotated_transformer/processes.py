@@ -55,7 +55,8 @@ def meet(
     track:str=None,          # a tracker that accelerate knows
 ) -> tuple[Accelerator, object]:   # the processes of this run; they as a patient group
     """Find the other processes of this run. Raises ValueError if a tracker is not
-    installed, or if several were launched and each believes that it is alone."""
+    installed, if several were launched and each believes that it is alone, and for
+    fp16 on a CPU."""
     world = int(os.environ.get('WORLD_SIZE', 1))
     say = threading.Timer(15, print, [
         f'waiting for all {world} processes of this run …'], dict(file=sys.stderr))
@@ -68,6 +69,9 @@ def meet(
     if accelerator.num_processes != world: raise ValueError(
         f'{world} processes were launched, but each is alone: there are no GPUs here; '
         'use configs/cpu.yaml, or set ACCELERATE_USE_CPU=true')
+    if accelerator.mixed_precision == 'fp16' and accelerator.device.type == 'cpu':
+        raise ValueError('fp16 needs a GPU (accelerate would silently train in '
+                         'float32): use bf16, or no mixed precision')
     if track and not accelerator.log_with: raise ValueError(
         f'--track {track}: it is not installed (pip install {track})')
     patient = None if world == 1 else torch.distributed.new_group(

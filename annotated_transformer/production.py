@@ -7,15 +7,16 @@ __all__ = ['write_export', 'transformer_export', 'translate_lines', 'blocks', 'o
            'free_to_write', 'transformer_evaluate', 'transformer_score']
 
 # %% ../nbs/61c_production.ipynb #imports
-import json, math, re, shutil, sys
+import json, math, shutil, sys
 from contextlib import nullcontext
 from pathlib import Path
 from .checkpoints import find_weights
 from .commands import command
 from .engines import CTranslate2, to_ctranslate2, to_onnx
 from .evaluation import evaluate, test_split
-from .files import (
-    check, claim, digest, kind_of, reading, replace_text)
+from annotated_transformer.files import (
+    bare, check, claim, digest, kind_of, reading, replace_text, text_bytes,
+    write_line)
 from .generation import check_search
 from .hugging_face import to_transformers
 from .models import load_model
@@ -61,11 +62,13 @@ def transformer_export(
     (load_model if to == 'safetensors' else Transformer.from_pretrained)(run, file)
     place, new = out.resolve(), not out.exists()          # a link is followed
     tmp = place.with_name(place.name + '.tmp')
-    claim(place, 'export'); claim(tmp, 'export')
-    shutil.rmtree(tmp); claim(tmp, 'export')
-    try: write_export(run, tmp, to, quantization, file)
+    try:
+        claim(place, 'export'); claim(tmp, 'export')
+        shutil.rmtree(tmp); claim(tmp, 'export')
+        write_export(run, tmp, to, quantization, file)
     except BaseException:
-        for folder in (tmp, place) if new else (tmp,): shutil.rmtree(folder)
+        for folder in (tmp, place) if new else (tmp,):
+            if kind_of(folder) == 'export': shutil.rmtree(folder)
         raise
     shutil.rmtree(place); tmp.rename(place)
     print(f'{out}: {sum(p.stat().st_size for p in out.iterdir()) / 1e6:.1f} MB')
@@ -92,8 +95,7 @@ def translate_lines(
         print(f'{what}translated in {parts} parts', file=sys.stderr)
     found = [pair for best in translator.n_best(
         lines, by_sentence=long == 'sentences', **kwargs) for pair in best]
-    texts = [re.sub(r'[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]', ' ', text)
-             for text in translator.restore([text for text, _ in found])]
+    texts = translator.restore([text for text, _ in found])
     return ([f'{score:.4f}\t{text}' for text, (_, score) in zip(texts, found)]
             if scores else texts)
 
@@ -102,17 +104,24 @@ def blocks(
     raw,               # a stream of bytes
     name:str,          # what to call it in messages
     most:int=1000,     # lines in a block
-):                     # generator of lists of lines, without their ends
-    """Lines as they come: whoever writes one and waits gets its translation.
-    Raises ValueError if the text is UTF-16."""
-    rest, begun = b'', False
+):                     # generator of lists of lines
+    """Lines as they come, without blanks and invisible characters at their ends:
+    whoever writes one and waits gets its translation. A line that is not UTF-8 is named, and
+    read with U+FFFD where it is not. Raises ValueError as `text_bytes`."""
+    raw, rest, n = text_bytes(raw, name), b'', 0
+    def text(line, n):
+        try: return bare(line.decode())
+        except UnicodeDecodeError:
+            print(f'{name}, line {n} is not UTF-8: read with \ufffd in places',
+                  file=sys.stderr)
+            return bare(line.decode(errors='replace'))
     while data := raw.read1(1 << 16):
-        if not begun and data[:2] in (b'\xff\xfe', b'\xfe\xff') and b'\0' in data[:200]:
-            raise ValueError(f'{name} is UTF-16: convert it to UTF-8 (iconv -f UTF-16)')
-        data, begun = data if begun else data.removeprefix(b'\xef\xbb\xbf'), True
         *lines, rest = (rest + data).split(b'\n')
-        for i in range(0, len(lines), most): yield lines[i:i + most]
-    if rest: yield [rest]
+        for i in range(0, len(lines), most):
+            block = lines[i:i + most]
+            yield [text(line, n + j) for j, line in enumerate(block, 1)]
+            n += len(block)
+    if rest: yield [text(rest, n + 1)]
 
 # %% ../nbs/61c_production.ipynb #transformer-translate
 def open_translator(run_dir:str, engine:str, weights:str) -> Translator:
@@ -120,6 +129,8 @@ def open_translator(run_dir:str, engine:str, weights:str) -> Translator:
     engines = dict(pytorch=Translator, ctranslate2=CTranslate2)
     check(dict(engine=engine), 'engine', among=engines)
     runs = run_dir.split(',')
+    if '' in map(str.strip, runs):
+        raise ValueError(f'{run_dir!r}: a member of the ensemble has no name')
     if engine == 'ctranslate2' and len(runs) > 1:
         raise ValueError('an ensemble needs --engine pytorch')
     translator = engines[engine].from_pretrained(
@@ -154,12 +165,10 @@ def transformer_translate(
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
         translator, number = open_translator(run_dir, engine, weights), 1
         for block in blocks(raw, input or 'standard input'):
-            lines = [line.decode(errors='replace').removesuffix('\r') for line in block]
             for line in translate_lines(
-                    translator, lines, number, long, scores, n=n_best, beam=beam,
+                    translator, block, number, long, scores, n=n_best, beam=beam,
                     alpha=alpha, temperature=sample, seed=seed + number - 1):
-                sys.stdout.buffer.write((line + '\n').encode())
-                sys.stdout.buffer.flush()
+                write_line(line)
             number += len(block)
 
 # %% ../nbs/61c_production.ipynb #free-to-write
@@ -169,8 +178,8 @@ def free_to_write(path, inputs):
     within = [path.resolve(), *path.resolve().parents]
     if any(Path(p).resolve() in within for p in inputs if p):
         raise ValueError(f'--out {path} is, or is in, what is read')
-    if path.exists() and (any(map(kind_of, within[1:])) or not path.is_file()):
-        raise FileExistsError(f'--out {path} is there and is not overwritten')
+    if path.exists(): raise FileExistsError(
+        f'--out {path} already exists: name another file, or delete it')
     if not path.parent.is_dir():
         raise FileNotFoundError(f'--out {path}: there is no folder {path.parent}')
 
@@ -208,7 +217,7 @@ def transformer_evaluate(
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     show_scores(scores)
-    if out: replace_text(out, ''.join(h.replace('\n', ' ') + '\n' for h in hypotheses))
+    if out: replace_text(out, ''.join(h + '\n' for h in hypotheses))
 
 # %% ../nbs/61c_production.ipynb #transformer-score
 @command

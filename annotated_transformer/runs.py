@@ -6,7 +6,7 @@
 __all__ = ['for_text', 'name_for', 'module_of', 'lay_out', 'chosen', 'open_run', 'goes_on', 'new_model', 'changes_since', 'begin']
 
 # %% ../nbs/55bb_runs.ipynb #imports
-import json, shutil
+import json, shutil, sys
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -146,6 +146,9 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
     """Prepare a new run, or find the checkpoint from which an old one may go on.
     Raises OSError if the folder is taken, ValueError if recipe or text changed."""
     own_folder(run_dir, corpus, data_dir, lock)
+    if recipe.warmup_steps >= recipe.steps: print(
+        f'the learning rate rises to the end: warmup_steps={recipe.warmup_steps} is '
+        f'not less than steps={recipe.steps}', file=sys.stderr)
     models, other = sorted(run_dir.glob('*.safetensors')), 'or choose another --out'
     if any((run_dir / 'checkpoints').glob('*.tmp')):   # the first one was cut off
         models = [path for path in models if path.name != 'best.safetensors']
@@ -171,4 +174,9 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
     if done > recipe.steps: raise ValueError(
         f'{run_dir} has {done} updates behind it, more than steps={recipe.steps}')
     if done == recipe.steps: print(f'{run_dir} has done its {done} updates already')
+    before = recipe_of(run_dir, model)
+    if done and (old := before.lr(done)) != (new := recipe.lr(done)): print(
+        f'steps={before.steps} → {recipe.steps}: with schedule={recipe.schedule} the '
+        f'learning rate of update {done} was {old:.2e} and is {new:.2e}',
+        file=sys.stderr)
     return start

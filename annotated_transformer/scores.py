@@ -10,7 +10,8 @@ import re
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
-from .tokenizer import moses_lc
+from .files import bare
+from .tokenizer import moses_lc, without_blanks
 
 # %% ../nbs/61ab_scores.ipynb #compound-split
 def compound_split(
@@ -29,11 +30,14 @@ def tokenised_bleu(
         hypotheses, [references]).score
 
 # %% ../nbs/61ab_scores.ipynb #sacre-bleu
-def sacre_bleu(references, lowercase=False, lang=''):
-    """sacreBLEU's metric: Chinese as it has it, else words, or characters where fewer
-    than one reference in ten has four words, and so a 4-gram."""
+def sacre_bleu(references, lowercase=False, lang='') -> BLEU:
+    """sacreBLEU's metric: Chinese as it has it; characters for other languages that
+    write no blanks, and where fewer than one reference in ten has four words, and so a
+    4-gram; else words."""
+    lang = re.split('[-_]', lang)[0]
     words = 10 * sum(len(r.split()) > 3 for r in references) > len(references)
-    return BLEU(tokenize='zh' if lang.startswith('zh') else '13a' if words else 'char',
+    return BLEU(tokenize='zh' if lang == 'zh' else
+                '13a' if words and lang not in without_blanks else 'char',
                 lowercase=lowercase)
 
 # %% ../nbs/61ab_scores.ipynb #bleu
@@ -48,19 +52,20 @@ def bleu(
 ) -> dict:                  # name → value
     """The BLEUs of §6.1: sacreBLEU with its signature and 95 % interval,
     the paper's tokenised, compound-split one, and that of Multi30k's published tables;
-    chrF beside them. Raises ValueError if the lengths differ."""
+    chrF beside them. Raises ValueError if the lengths differ, or there is nothing."""
     if len(hypotheses) != len(references):
         raise ValueError(f'{len(hypotheses)} hypotheses, {len(references)} references')
+    if not references: raise ValueError('there are no sentences to score')
     sacre = sacre_bleu(references, lowercase, lang)
     chrf = CHRF(lowercase=lowercase)
     resampled = sacre_bleu(references, lowercase, lang).corpus_score(
         hypotheses, [references], n_bootstrap=1000)
     scores = {'sacreBLEU': sacre.corpus_score(hypotheses, [references]).score,
-              '95 % interval': f'{resampled._mean - resampled._ci:.2f} to '
+              '95 % interval': f'{max(resampled._mean - resampled._ci, 0):.2f} to '
                                f'{min(resampled._mean + resampled._ci, 100):.2f}',
               'signature': str(sacre.get_signature()),
               'chrF': chrf.corpus_score(hypotheses, [references]).score}
-    if 'tok:char' in scores['signature']: return scores
+    if 'tok:13a' not in scores['signature']: return scores  # Moses knows blanks only
     moses, case = MosesTokenizer(lang=lang), str.lower if lowercase else str
     tokens = lambda lines: [compound_split(moses.tokenize(case(line), return_str=True))
                             for line in lines]
@@ -72,8 +77,8 @@ def bleu(
 
 # %% ../nbs/61ab_scores.ipynb #show-scores
 def exact(hypotheses, references, lowercase=False) -> str:
-    "How many are right to the letter, as in '97.0 % (97/100)'."
-    same = str.lower if lowercase else str
+    "How many are right to the letter but for blanks at the ends, '97.0 % (97/100)'."
+    same = lambda text: bare(text.lower() if lowercase else text)
     hits = sum(same(h) == same(r) for h, r in zip(hypotheses, references))
     return f'{100 * hits / len(references):.1f} % ({hits}/{len(references)})'
 
@@ -99,5 +104,5 @@ def significance(
     metric = dict(BLEU=sacre_bleu(references, lowercase, lang))
     base, ours = PairedTest([('baseline', baseline), ('ours', hypotheses)], metric,
                             [references], 'bs', 1000)()[1]['BLEU']
-    # sacreBLEU's p is tiny for equal systems
-    return ours.score - base.score, ours.p_value if hypotheses != baseline else 1.
+    difference = ours.score - base.score
+    return difference, ours.p_value if difference else 1.   # sacreBLEU's is tiny then

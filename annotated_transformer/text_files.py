@@ -20,18 +20,19 @@ from .files import reading
 
 # %% ../nbs/51_text_files.ipynb #read-lines
 def read_lines(
-    path,  # a UTF-8 text file; unpacked when its name ends in .gz
+    path,  # a UTF-8 text file, or one packed by gzip, xz or bzip2
 ):         # generator of its lines
     """Lines end at a line feed and nowhere else.
     Raises ValueError if the file is empty, damaged or not UTF-8."""
     with reading(path) as f:
-        first = f.readline().removeprefix(b'\xef\xbb\xbf')  # the byte order mark
-        if not first: raise ValueError(f'{path} is empty')
-        for n, line in enumerate(chain([first], f), 1):
+        n = 0
+        for n, line in enumerate(f, 1):
+            if n == 1 and line == b'\xef\xbb\xbf': n = 0; break   # the mark alone
             try: text = line.decode('utf-8')
             except UnicodeDecodeError as e: raise ValueError(
                 f'{path}, line {n}: not UTF-8 ({e.reason})') from e
-            yield text.removesuffix('\n').removesuffix('\r')
+            yield text.removesuffix('\n').removesuffix('\r').removeprefix('\ufeff')
+        if not n: raise ValueError(f'{path} is empty')
 
 # %% ../nbs/51_text_files.ipynb #read-pairs
 def read_parallel(source_path, target_path):

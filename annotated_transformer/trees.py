@@ -103,7 +103,8 @@ def bare_label(label:str) -> str:
     return re.split('[-=]', label)[0] or label
 
 def closed_bracket(label, inside, root):
-    "What a bracket holds when it closes: a tree, or None if there are only traces."
+    """What a bracket holds when it closes: a tree, or None if there are only traces. A
+    root that only wraps the sentence (TOP, ROOT, S1 or no label) is left out."""
     texts = [part for part in inside if isinstance(part, str)]
     parts = tuple(part for part in inside if part is not None)
     if not inside: raise ValueError('the bracket is empty')
@@ -114,7 +115,7 @@ def closed_bracket(label, inside, root):
         if root: raise ValueError('the tree has no words')
         return None
     if texts: return Tree(label, word=texts[0])
-    if not label and len(parts) == 1: return parts[0]
+    if root and label in ('', 'TOP', 'ROOT', 'S1') and len(parts) == 1: return parts[0]
     return Tree(bare_label(label or 'TOP'), parts)
 
 def read_trees(
