@@ -27,7 +27,8 @@ def mendable(e:BaseException) -> str | None:
     text = ' '.join(str(e).split())
     if isinstance(e, OSError) and e.errno == errno.ENOSPC and 'make room' not in text:
         return f'the disk is full: make room, and try again ({text})'
-    if isinstance(e, (ValueError, OSError, FloatingPointError)): return text
+    loop = isinstance(e, RuntimeError) and text.startswith('Symlink loop')
+    if loop or isinstance(e, (ValueError, OSError, FloatingPointError)): return text
     if isinstance(e, MemoryError) or re.search('allocate memory|out of memory', text):
         return ('not enough memory: make the model, the batches (tokens) or the beam '
                 f'smaller ({text[:200]})')

@@ -106,8 +106,8 @@ def blocks(
     most:int=1000,     # lines in a block
 ):                     # generator of lists of lines
     """Lines as they come, without blanks and invisible characters at their ends:
-    whoever writes one and waits gets its translation. A line that is not UTF-8 is named, and
-    read with U+FFFD where it is not. Raises ValueError as `text_bytes`."""
+    whoever writes one and waits gets its translation. A line that is not UTF-8 is
+    named, and read with U+FFFD where it is not. Raises ValueError as `text_bytes`."""
     raw, rest, n = text_bytes(raw, name), b'', 0
     def text(line, n):
         try: return bare(line.decode())
