@@ -190,8 +190,10 @@ def one_line(text:str) -> str:
 
 def write_line(text:str):
     "One line of UTF-8 to standard output, at once."
-    sys.stdout.buffer.write((one_line(text) + '\n').encode(errors='replace'))
-    sys.stdout.buffer.flush()
+    raw = getattr(sys.stdout, 'buffer', None)                # a notebook has none
+    if raw is None: return print(one_line(text))
+    raw.write((one_line(text) + '\n').encode(errors='replace'))
+    raw.flush()
 
 # %% ../nbs/02_files.ipynb #replace-text
 def replace_text(path, text:str):

@@ -1,14 +1,14 @@
 """What comes into a command and what leaves it: packed files, other formats, invisible characters, line ends, paths, languages without
 blanks, ensembles, one limit for every engine, and scores that can be."""
-import bz2, gzip, io, lzma, os, sys, zipfile
-import pytest, torch
+import bz2, gzip, io, lzma, os, zipfile
+import pytest
 from conftest import SMALL, changed, in_here, names, refused, write
 from datasets import Dataset, DatasetDict
 from annotated_transformer import checkpoints, files
 from annotated_transformer.engines import CTranslate2
-from annotated_transformer.files import bare, one_line
+from annotated_transformer.files import one_line
 from annotated_transformer.numbers import namer
-from annotated_transformer.production import blocks, transformer_export
+from annotated_transformer.production import transformer_export
 from annotated_transformer.recipes import get_recipe
 from annotated_transformer.scores import bleu, exact, significance
 from annotated_transformer.tokenizer import Tokenizer, cut_text, joined, sentences_of
