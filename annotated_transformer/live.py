@@ -104,12 +104,10 @@ const understand = (m, data, typed) => {           // → text, number, what to 
   let text = typed.trim().replace(/\s+/g, ' '), n = null
   const says = [], name = data.names && namers(data.names)[data.source]
   const count = text.replace(/(?<=\d)[,. ](?=\d{3}\b)/g, '')
-  if (!text) return {text, n, stop: `Type a ${data.names ? 'number' : 'sentence'}.`}
-  if (name && /^[-+]?[\d.,]+$/.test(count)) {
-    if (!/^\d{1,6}$/.test(count)) return {text, n, stop:
-      'The model has learned whole numbers from 0 to 999,999 only.'}
-    n = +count; text = name(n)
-  }
+  const digits = name && /\d/.test(count)
+  if (!text || digits && !(/^\d{1,6}$/.test(count) && +count)) return {text, n, stop:
+    name ? 'Type a whole number from 1 to 999,999.' : 'Type a sentence.'}
+  if (digits) { n = +count; text = name(n) }
   const known = c => c == ' ' || m.scores.has(c)
   const strange = t => [...new Set(t)].filter(c => !known(c))
   const small = text.toLowerCase()
@@ -120,14 +118,15 @@ const understand = (m, data, typed) => {           // → text, number, what to 
     + '<unk> there.')
   const words = text.match(/[^\s,.-]+/g) || []
   const fresh = data.words.length ? words.filter(w => !data.words.includes(w)) : []
-  if (fresh.length) says.push(`It has never read “${fresh.join('”, “')}”.`)
+  if (fresh.length) says.push(`It may never have read “${fresh.join('”, “')}”.`)
   if (name && data.source == 'en') {
     if (n === null) says.push('This is not the name of a number; the model tries.')
     else if (name(n) != text) says.push(`Its training text spells it “${name(n)}”.`)
   }
-  const tokens = tokenise(m, text).length
-  if (tokens > data.most) return {text, n, stop:
-    `${tokens} tokens are too many for this page: ${data.most} at most.`}
+  const tokens = tokenise(m, text).length          // and one more, the end
+  const most = Math.min(data.most, (m.longest || Infinity) - 1)
+  if (tokens > most) return {text, n, stop:
+    `${tokens} tokens are too many for this page: ${most} at most.`}
   return {text, n, says: says.join(' ')}
 }
 '''
@@ -622,17 +621,17 @@ live_page += [r'''
     const later = setTimeout(() => { halt = inSlices(work(), drawScore) }, 150)
     halt = () => clearTimeout(later)
   }
-  const change = () => {
-    for (const e of view.querySelectorAll('[data-off]'))
-      e.checked = !m.off.has(e.dataset.off)
-    examine(); ask()
-  }
 ''']
 
 # %% ../nbs/81_live.ipynb #page-switches
 #| code-fold: true
 #| code-summary: "The program: the switches"
 live_page += [r'''
+  const change = () => {
+    for (const e of view.querySelectorAll('[data-off]'))
+      e.checked = !m.off.has(e.dataset.off)
+    examine(); ask()
+  }
   const box = (off, label, colour, hidden = '') => {
     const known = off in data.effects, lost = known ? data.whole - data.effects[off] : 0
     return make('label', {class: 'tl-switch', title: known

@@ -124,15 +124,25 @@ def test_names(model):
     assert en == [*map(namer('en'), numbers)] and de == [*map(namer('de'), numbers)] and back == numbers[:3300:30]
 
 @with_node
-@pytest.mark.parametrize('typed, said', [('', 'Type a number'), ('   ', 'Type a number'), ('1000000', '0 to 999,999'), ('-3', '0 to 999,999'), ('1.5', '0 to 999,999'),
-    ('twenty-oone', 'never read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
-    ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('1,005', ''), ('twenty-one', '')])
+@pytest.mark.parametrize('typed, said', [*((wrong, 'Type a whole number from 1 to 999,999.') for wrong in ('', '   ', '0', '000', '1000000', '7,000,000', '-3', '−4', '+8', '1.5', '2,5', '1e3', '4x', 'two 3', '12,34')),
+    ('twenty-oone', 'never have read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
+    ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('042', ''), ('1,005', ''), ('twenty-one', '')])
 def test_wrong_input(model, typed, said):
     small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
     data = dict(names=small, source='en', target='de', most=80, words=sorted(set(re.findall(r'\w+', names('en', 1100)))))
     answer = in_node(model, 'const {text, n, stop, says} = understand(m, given[0], given[1]); return [text, n, stop || says]', [data, typed])
     assert said in answer[2] and bool(said) == bool(answer[2]), answer
     if not said: assert answer[0] == namer('en')(answer[1])
+
+@with_node
+def test_longest_input(model):
+    "Learned positions have an end: what fits is read, one token more is too much."
+    torch.manual_seed(0)
+    other = Transformer(replace(model.models[0].config, positions='learned', max_len=12), model.tokenizer.pad_id).eval()
+    answers = in_node(Translator([other], model.tokenizer, model.config), '''return given.map(n => {
+        const {text, stop} = understand(m, {words: [], most: 99}, 'x'.repeat(n)), ids = tokenise(m, text)
+        return [ids.length, stop || drain(beamSearch(m, [...ids, m.eos])).length] })''', [*range(8, 14)])
+    assert {11, 12} <= {n for n, _ in answers} and all(('11 at most' in said) if n > 11 else said > 0 for n, said in answers), answers
 
 # ---- the page without a browser: as much of a document as its program uses
 
@@ -183,6 +193,14 @@ def test_layer_on_view_is_off(model, page, kind, off):
     seen = in_page(page, f"choose('kind', {kind!r}); untick({off!r}); click(at('draw')); return seen()")
     assert seen['text'] == translations(model, [seen['source']], [off])[0] and 'skipped' in seen['looks'] and not any(seen['hidden'])
     assert seen['tokens'].replace('␣', ' ').strip() == seen['source']
+
+@with_node
+def test_refused(model, page):
+    "One line, and nothing of the number before; with the next number everything is there again."
+    typed = ['0', 'forty', '', '-7', '2.5', '88', '1000000']
+    seen = in_page(page, f"const all = []; for (const text of {typed}) {{ await type(text); untick('scale'); all.push(await seen()) }} return all")
+    for s in seen: assert all(s['hidden']) == any(s['hidden']) == (s['source'] not in ('forty', '88')) == s['note'].startswith('Type a whole'), s
+    assert [seen[1]['text'], seen[5]['text']] == translations(model, ['forty', 'eighty-eight'], ['scale'])
 
 @with_node
 @pytest.mark.parametrize('part', ['lines', 'text', 'bars', 'stations', 'score'])
