@@ -104,12 +104,10 @@ const understand = (m, data, typed) => {           // → text, number, what to 
   let text = typed.trim().replace(/\s+/g, ' '), n = null
   const says = [], name = data.names && namers(data.names)[data.source]
   const count = text.replace(/(?<=\d)[,. ](?=\d{3}\b)/g, '')
-  if (!text) return {text, n, stop: `Type a ${data.names ? 'number' : 'sentence'}.`}
-  if (name && /^[-+]?[\d.,]+$/.test(count)) {
-    if (!/^\d{1,6}$/.test(count)) return {text, n, stop:
-      'The model has learned whole numbers from 0 to 999,999 only.'}
-    n = +count; text = name(n)
-  }
+  const digits = name && /\d/.test(count)
+  if (!text || digits && !(/^\d{1,6}$/.test(count) && +count)) return {text, n, stop:
+    name ? 'Type a whole number from 1 to 999,999.' : 'Type a sentence.'}
+  if (digits) { n = +count; text = name(n) }
   const known = c => c == ' ' || m.scores.has(c)
   const strange = t => [...new Set(t)].filter(c => !known(c))
   const small = text.toLowerCase()
@@ -120,14 +118,15 @@ const understand = (m, data, typed) => {           // → text, number, what to 
     + '<unk> there.')
   const words = text.match(/[^\s,.-]+/g) || []
   const fresh = data.words.length ? words.filter(w => !data.words.includes(w)) : []
-  if (fresh.length) says.push(`It has never read “${fresh.join('”, “')}”.`)
+  if (fresh.length) says.push(`It may never have read “${fresh.join('”, “')}”.`)
   if (name && data.source == 'en') {
     if (n === null) says.push('This is not the name of a number; the model tries.')
     else if (name(n) != text) says.push(`Its training text spells it “${name(n)}”.`)
   }
-  const tokens = tokenise(m, text).length
-  if (tokens > data.most) return {text, n, stop:
-    `${tokens} tokens are too many for this page: ${data.most} at most.`}
+  const tokens = tokenise(m, text).length          // and one more, the end
+  const most = Math.min(data.most, (m.longest || Infinity) - 1)
+  if (tokens > most) return {text, n, stop:
+    `${tokens} tokens are too many for this page: ${most} at most.`}
   return {text, n, says: says.join(' ')}
 }
 '''
@@ -141,12 +140,12 @@ live_form = '''
 <input type="text" autocomplete="off" autocapitalize="none" spellcheck="false"></label>
 <button type="button" class="tl-draw">Another one</button></div>
 <p class="tl-note" role="status"></p>
-<div class="tl-source" role="group" aria-label="tokens read"></div>
-<p aria-live="polite" class="tl-said"><span class="tl-text"></span>
+<div class="tl-source tl-answer" role="group" aria-label="tokens read"></div>
+<p aria-live="polite" class="tl-said tl-answer"><span class="tl-text"></span>
 <span class="tl-verdict"></span></p>
 <div class="tl-few"></div>
 <div class="tl-columns"><div>
-<section class="tl-full"><h3>How it is written</h3>
+<section class="tl-full tl-answer"><h3>How it is written</h3>
 <p class="tl-hint">One token at a time; ␣ is a space. Move through the steps: which
 token did the model expect next, and which hypotheses were alive?</p>
 <div class="tl-scrub"><button type="button" aria-label="step before">‹</button>
@@ -155,7 +154,7 @@ aria-label="next step">›</button> <span class="tl-at"></span></div>
 <div class="tl-written tl-target"></div>
 <div class="tl-two"><div class="tl-bars"></div><div class="tl-beam"></div></div>
 </section>
-<section><h3>Where it looks</h3>
+<section class="tl-answer"><h3>Where it looks</h3>
 <p class="tl-hint">Choose a token on either side. Lines lead to what it looks at: the
 wider, the more; each head has its colour.</p>
 <div class="tl-choose"></div><div class="tl-lines"></div>
@@ -164,7 +163,7 @@ wider, the more; each head has its colour.</p>
 <p class="tl-hint">What is a part for? See what goes wrong without it.</p>
 <div class="tl-experiments"></div><p class="tl-story" aria-live="polite"></p>
 <div class="tl-score"></div><div class="tl-switches"></div></section>
-<section class="tl-full"><h3>What the encoder makes of it</h3>
+<section class="tl-full tl-answer"><h3>What the encoder makes of it</h3>
 <p class="tl-hint">A row is a token, a column one of its numbers, orange above zero and
 blue below. Tokens that are there twice have equal rows until positions are added.</p>
 <div class="tl-stations"></div></section></div>
@@ -278,12 +277,14 @@ live_style += '''
 .tl-story { font-size: .92rem; } .tl-story:empty { display: none; }
 .tl-heard { position: absolute; clip-path: inset(50%); width: 1px; height: 1px;
   overflow: hidden; white-space: nowrap; }
+.transformer-live[aria-busy=true] .tl-answer { opacity: .5;
+  transition: opacity .1s .3s; }
 .tl-switch { position: relative; } .tl-few { margin: .2rem 0 .4rem; }
 '''
 
 # %% ../nbs/81_live.ipynb #page-start
 #| code-fold: true
-#| code-summary: "The program: state, slices, translation"
+#| code-summary: "The program: elements, and how words differ"
 live_page = [r'''
 const make = (tag, attributes = {}, ...children) => {
   const svg = ['svg', 'line'].includes(tag) && 'http://www.w3.org/2000/svg'
@@ -295,19 +296,6 @@ const make = (tag, attributes = {}, ...children) => {
   }
   e.append(...children.flat())
   return e
-}
-const inSlices = (work, done, budget = 20) => {    // a generator, until it is stopped
-  let stopped = false
-  const go = () => {
-    const until = performance.now() + budget
-    while (!stopped) {
-      const {value, done: end} = work.next()
-      if (end) return done(value)
-      if (performance.now() > until) return setTimeout(go)
-    }
-  }
-  go()
-  return () => { stopped = true }
 }
 const shown = piece => piece.replaceAll('▁', '␣')
 const percent = p => p < .01 ? '< 1 %' : `${Math.round(100 * p)} %`
@@ -324,7 +312,7 @@ const differing = (text, right) => {               // before, what differs, afte
 
 # %% ../nbs/81_live.ipynb #page-translate
 #| code-fold: true
-#| code-summary: "The program: a question and its answer"
+#| code-summary: "The program: its state; a fault leaves no old answer"
 live_page += [r'''
 const start = (view, data, base64) => {
   const at = name => view.querySelector(`.tl-${name}`), m = load(data, base64)
@@ -337,12 +325,44 @@ const start = (view, data, base64) => {
     return known ? known[1] : n === null || !name ? null : name[data.target](n)
   }
   let stop = () => {}
-  const ask = () => {
+  const show = (y, line) => {                      // an answer, or one line instead
+    state.y = y
+    at('note').textContent = line
+    for (const e of view.querySelectorAll('.tl-answer')) e.hidden = !y
+    view.setAttribute('aria-busy', 'false')
+  }
+  const guard = act => (...given) => {             // no old answer survives a fault
+    try { return act(...given) } catch (fault) {
+      stop()
+      show(null, 'The page failed here, by a fault of its own, and has no answer. '
+        + 'The browser’s console describes the fault.')
+      throw fault
+    }
+  }
+  const inSlices = (work, done, budget = 20) => {    // a generator, until it is stopped
+    let stopped = false
+    const go = guard(() => {
+      const until = performance.now() + budget
+      while (!stopped) {
+        const {value, done: end} = work.next()
+        if (end) return done(value)
+        if (performance.now() > until) return setTimeout(go)
+      }
+    })
+    go()
+    return () => { stopped = true }
+  }
+''']
+
+# %% ../nbs/81_live.ipynb #page-ask
+#| code-fold: true
+#| code-summary: "The program: a question and its answer"
+live_page += [r'''
+  const ask = guard(() => {
     stop()
     const {text, n, says, stop: refused} = understand(m, data, field.value)
-    at('note').textContent = refused || says
-    at('said').hidden = Boolean(refused)
-    if (refused) return
+    if (refused) return show(null, refused)
+    view.setAttribute('aria-busy', 'true')
     const src = [...tokenise(m, text), m.eos], steps = [], begun = performance.now()
     const work = function* () {
       const search = beamSearch(m, src, state.beam, state.alpha)
@@ -355,15 +375,16 @@ const start = (view, data, base64) => {
     }
     stop = inSlices(work(), y => {
       const ids = [...y.ids, m.eos]
-      Object.assign(state, {n, src, y, ids, steps, right: rightFor(text, n),
+      Object.assign(state, {n, src, says, y, ids, steps, right: rightFor(text, n),
         step: Math.min(state.step, ids.length - 1), written: detokenise(m, y.ids),
         ms: performance.now() - begun})
+      drawAnswer()
       inspect()
       if (state.fresh) farthest()
       state.fresh = false
       draw()
     }, 50)
-  }
+  })
 ''']
 
 # %% ../nbs/81_live.ipynb #page-inspect
@@ -380,10 +401,11 @@ live_page += [r'''
     m.look = null
   }
   const farthest = () => {       // the token that looks most, and far: shown first
-    const heads = state.weights[state.kind][state.layer] || [[]], far = i => Math.max(
-      ...range(heads[0][i].length - 1).map(j => Math.abs(i - j)
-        * heads.reduce((sum, W) => sum + W[i][j] ** 2, 0)))
-    const at = range(heads[0].length - 1).sort((i, j) => far(j) - far(i))[0] || 0
+    const heads = state.weights[state.kind][state.layer] || []   // none: it is off
+    const far = i => Math.max(...range(heads[0][i].length - 1).map(j =>
+      Math.abs(i - j) * heads.reduce((sum, W) => sum + W[i][j] ** 2, 0)))
+    const looking = heads.length ? range(heads[0].length - 1) : []
+    const at = looking.sort((i, j) => far(j) - far(i))[0] || 0
     Object.assign(state, {side: 0, at}, state.kind != 'encoder' && {step: at})
   }
   const piece = id => id == m.eos ? 'end' : id == m.bos ? 'begin' : shown(m.pieces[id])
@@ -392,7 +414,8 @@ live_page += [r'''
     return [before, differs ? make('mark', {}, differs) : '', after]
   }
   const drawAnswer = () => {
-    const {src, written, right, ms, n} = state
+    const {src, written, right, ms, n, says, y} = state
+    show(y, says)
     const wrong = right !== null && written != right
     at('source').replaceChildren(...src.slice(0, -1).map(id =>
       make('span', {class: 'tl-token'}, piece(id))))
@@ -550,12 +573,12 @@ live_page += [r'''
       pen.putImageData(picture, 0, 0)
       return make('figure', {}, make('figcaption', {}, title), canvas)
     }))
-  const draw = () => {
+  const draw = guard(() => {
     for (const e of at('choose').querySelectorAll('select')) e.value =
       state[e.dataset.state]
-    drawAnswer(); drawLines()
+    drawLines()
     if (!data.small) { drawSteps(); drawStations(); drawScore() }
-  }
+  })
 ''']
 
 # %% ../nbs/81_live.ipynb #page-score
@@ -565,7 +588,7 @@ live_page += [r'''
   const all = data.tests.length, what = data.names ? 'numbers' : 'sentences'
   const usual = () => !m.off.size && state.beam == 4 && state.alpha == .6
   const drawScore = () => {
-    const {written, right, score} = state, words = n => `${n} of ${all} right`
+    const {y, written, right, score} = state, words = n => `${n} of ${all} right`
     const row = (label, ...content) =>
       make('div', {}, make('span', {}, label), make('span', {}, ...content))
     const now = usual() ? words(data.whole) : score.done == all ? words(score.right)
@@ -575,30 +598,28 @@ live_page += [r'''
       row('as it is now', make('b', {}, now), ' ',
         usual() || score.done == all ? ''
           : make('progress', {value: score.done, max: all, 'aria-label': 'tested'}),
-      make('br'), ...marked(written, right)))
+      make('span', {class: 'tl-answer'}, make('br'),
+        ...(y ? marked(written, right) : []))))
   }
   let halt = () => {}
   const examine = () => {
     halt()
     const {beam, alpha} = state, score = state.score = {done: 0, right: 0}
-    if (data.small || usual()) return
+    if (data.small) return
+    drawScore()
+    if (usual()) return
     const work = function* () {
       for (const [source, target] of data.tests) {
         const src = [...tokenise(m, source), m.eos]
         const [best] = yield* beamSearch(m, src, beam, alpha)
         score.right += detokenise(m, best.ids) == target
         score.done++
-        if (state.y) drawScore()
+        drawScore()
         yield
       }
     }
     const later = setTimeout(() => { halt = inSlices(work(), drawScore) }, 150)
     halt = () => clearTimeout(later)
-  }
-  const change = () => {
-    for (const e of view.querySelectorAll('[data-off]'))
-      e.checked = !m.off.has(e.dataset.off)
-    examine(); ask()
   }
 ''']
 
@@ -606,6 +627,11 @@ live_page += [r'''
 #| code-fold: true
 #| code-summary: "The program: the switches"
 live_page += [r'''
+  const change = () => {
+    for (const e of view.querySelectorAll('[data-off]'))
+      e.checked = !m.off.has(e.dataset.off)
+    examine(); ask()
+  }
   const box = (off, label, colour, hidden = '') => {
     const known = off in data.effects, lost = known ? data.whole - data.effects[off] : 0
     return make('label', {class: 'tl-switch', title: known

@@ -124,15 +124,96 @@ def test_names(model):
     assert en == [*map(namer('en'), numbers)] and de == [*map(namer('de'), numbers)] and back == numbers[:3300:30]
 
 @with_node
-@pytest.mark.parametrize('typed, said', [('', 'Type a number'), ('   ', 'Type a number'), ('1000000', '0 to 999,999'), ('-3', '0 to 999,999'), ('1.5', '0 to 999,999'),
-    ('twenty-oone', 'never read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
-    ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('1,005', ''), ('twenty-one', '')])
+@pytest.mark.parametrize('typed, said', [*((wrong, 'Type a whole number from 1 to 999,999.') for wrong in ('', '   ', '0', '000', '1000000', '7,000,000', '-3', '−4', '+8', '1.5', '2,5', '1e3', '4x', 'two 3', '12,34')),
+    ('twenty-oone', 'never have read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
+    ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('042', ''), ('1,005', ''), ('twenty-one', '')])
 def test_wrong_input(model, typed, said):
     small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
     data = dict(names=small, source='en', target='de', most=80, words=sorted(set(re.findall(r'\w+', names('en', 1100)))))
     answer = in_node(model, 'const {text, n, stop, says} = understand(m, given[0], given[1]); return [text, n, stop || says]', [data, typed])
     assert said in answer[2] and bool(said) == bool(answer[2]), answer
     if not said: assert answer[0] == namer('en')(answer[1])
+
+@with_node
+def test_longest_input(model):
+    "Learned positions have an end: what fits is read, one token more is too much."
+    torch.manual_seed(0)
+    other = Transformer(replace(model.models[0].config, positions='learned', max_len=12), model.tokenizer.pad_id).eval()
+    answers = in_node(Translator([other], model.tokenizer, model.config), '''return given.map(n => {
+        const {text, stop} = understand(m, {words: [], most: 99}, 'x'.repeat(n)), ids = tokenise(m, text)
+        return [ids.length, stop || drain(beamSearch(m, [...ids, m.eos])).length] })''', [*range(8, 14)])
+    assert {11, 12} <= {n for n, _ in answers} and all(('11 at most' in said) if n > 11 else said > 0 for n, said in answers), answers
+
+# ---- the page without a browser: as much of a document as its program uses
+
+DOCUMENT = r"""
+class Element {
+  constructor(tag, attributes = {}) { Object.assign(this, {tag, class: '', children: [], on: {}, dataset: {}, kept: {}}, attributes) }
+  setAttribute(k, v) { if (k.startsWith('data-')) this.dataset[k.slice(5)] = v; else this[k] = v }
+  addEventListener(k, act) { this.on[k] = act }
+  append(...more) { this.children.push(...more) }
+  prepend(...more) { this.children.unshift(...more) }
+  replaceChildren(...others) { this.children = others }
+  get textContent() { return this.children.map(c => c.textContent ?? c).join('') }
+  set textContent(text) { this.children = [text] }
+  get all() { return this.children.flatMap(c => c.all ? [c, ...c.all] : []) }
+  querySelectorAll(s) { return this.all.filter(e => s[0] == '.' ? e.class.split(' ').includes(s.slice(1)) : s[0] == '[' ? s.slice(6, -1) in e.dataset : e.tag == s) }
+  querySelector(s) { return this.querySelectorAll(s)[0] || (this.kept[s] ??= new Element(s)) }
+  getContext() { return {createImageData: () => ({data: {set() {}}}), putImageData() {}} }
+}
+const view = new Element('div'), at = name => view.querySelector('.tl-' + name), pause = ms => new Promise(go => setTimeout(go, ms))
+for (const [, tag, rest] of FORM.matchAll(/<(\w+)([^>]*)>/g)) view.append(new Element(tag, {class: /class="(.*?)"/.exec(rest)?.[1] || ''}))
+for (const _ of 'abc') at('scrub').append(new Element('input'))
+for (const text of SCRIPTS) view.append(Object.assign(new Element('script'), {textContent: text}))
+globalThis.document = {createElement: tag => new Element(tag), createElementNS: (_, tag) => new Element(tag), querySelectorAll: () => [view]}
+const field = at('ask').querySelector('input'), click = e => e.on.click({}), titled = title => view.all.find(e => e.tag == 'button' && e.textContent == title)
+const untick = off => view.all.find(e => e.dataset.off == off).on.change({target: {checked: false}})
+const choose = (key, value) => view.all.find(e => e.dataset.state == key).on.change({target: {value}})
+const type = text => { field.value = text; field.on.input({}); return pause(200) }
+const seen = async () => { do await pause(100); while (view['aria-busy'] == 'true'); return {source: field.value, note: at('note').textContent, hidden: view.querySelectorAll('.tl-answer').map(e => Boolean(e.hidden)),
+  text: at('text').textContent.replace('·', ''), tokens: at('source').textContent, looks: at('looks').textContent} }
+"""
+
+def in_page(page, deeds):
+    "What the page of a run shows in node after something was done to it."
+    *scripts, program = re.findall(r'<script.*?>(.*?)</script>', page, re.DOTALL)
+    form = re.search(r'</style>(.*?)<script', page, re.DOTALL)[1]
+    program = f'const FORM = {json.dumps(form)}, SCRIPTS = {json.dumps(scripts)}\n{DOCUMENT}\n{program}\n(async () => {{ await seen(); {deeds} }})().then(x => console.log(JSON.stringify(x)))'
+    said = subprocess.run([NODE], input=program, capture_output=True, text=True, timeout=100)
+    assert said.returncode == 0, said.stderr[-2000:]
+    return json.loads(said.stdout)
+
+@pytest.fixture(scope='module')
+def page(trained): return live(trained, bits=32)
+
+@with_node
+@pytest.mark.parametrize('kind, off', [('encoder', 'encoder 0'), ('decoder', 'decoder 0'), ('memory', 'decoder 0')])
+def test_layer_on_view_is_off(model, page, kind, off):
+    "No weights of its attention: the next number is answered all the same."
+    seen = in_page(page, f"choose('kind', {kind!r}); untick({off!r}); click(at('draw')); return seen()")
+    assert seen['text'] == translations(model, [seen['source']], [off])[0] and 'skipped' in seen['looks'] and not any(seen['hidden'])
+    assert seen['tokens'].replace('␣', ' ').strip() == seen['source']
+
+@with_node
+def test_refused(model, page):
+    "One line, and nothing of the number before; with the next number everything is there again."
+    typed = ['0', 'forty', '', '-7', '2.5', '88', '1000000']
+    seen = in_page(page, f"const all = []; for (const text of {typed}) {{ await type(text); untick('scale'); all.push(await seen()) }} return all")
+    for s in seen: assert all(s['hidden']) == any(s['hidden']) == (s['source'] not in ('forty', '88')) == s['note'].startswith('Type a whole'), s
+    assert [seen[1]['text'], seen[5]['text']] == translations(model, ['forty', 'eighty-eight'], ['scale'])
+
+@with_node
+@pytest.mark.parametrize('part', ['lines', 'text', 'bars', 'stations', 'score'])
+def test_fault_of_the_page(model, page, part):
+    "Whatever throws, no old answer is left; the next number has one again."
+    broken, mended = in_page(page, f"""const faulty = at({part!r})
+        faulty.replaceChildren = () => {{ throw Error('planted') }}
+        process.on('uncaughtException', e => {{ if (e.message != 'planted') throw e }})
+        setTimeout(() => click(at('draw')))
+        const broken = await seen()
+        delete faulty.replaceChildren; click(at('draw')); return [broken, await seen()]""")
+    assert all(broken['hidden']) and 'a fault of its own' in broken['note'], broken
+    assert not any(mended['hidden']) and mended['text'] == translations(model, [mended['source']])[0] and 'fault' not in mended['note']
 
 # ---- the page
 
