@@ -9,6 +9,7 @@ __all__ = ['to_ctranslate2', 'CTranslate2', 'to_onnx']
 import importlib, math, re, shlex
 from pathlib import Path
 import torch
+from fastcore.basics import patch
 from .checkpoints import find_weights
 from .files import digest, read_json
 from .generation import Hypothesis
@@ -111,7 +112,7 @@ def to_ctranslate2(
     Path(out).mkdir(parents=True, exist_ok=True)
     spec.save(str(out))
 
-# %% ../nbs/61bc_engines.ipynb #ctranslate2
+# %% ../nbs/61bc_engines.ipynb #ctranslate2-class
 class CTranslate2(Translator):
     """A `Translator` with CTranslate2's search.
     Its length penalty divides by len^α, not by the paper's ((5+len)/6)^α."""
@@ -137,26 +138,28 @@ class CTranslate2(Translator):
                 f'{exported.parent} is damaged ({e}): {again} again') from e
         return translator
 
-    def search(self, ids, beam, alpha, n_best=1):
-        "Each source has the limit that PyTorch's search gives it."
-        c, to_id = self.config['model'], self.tokenizer.sp.piece_to_id
-        most = c['max_len'] if c['positions'] == 'learned' else math.inf
-        limits = [min(len(row) + 50, most) for row in ids]
-        found = [None] * len(ids)
-        for limit in {*limits}:                # one limit holds for a whole batch
-            rows = [i for i, own in enumerate(limits) if own == limit]
-            try: results = self.engine.translate_batch(
-                [self.tokenizer.source.pieces(ids[i][:-1]) for i in rows],
-                beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
-                return_scores=True, max_input_length=0,
-                max_decoding_length=limit - 1)                          # without eos
-            except RuntimeError as e: raise ValueError(f'CTranslate2: {e}') from e
-            for i, r in zip(rows, results): found[i] = [
-                Hypothesis(to_id(h), p * (len(h) + 1) ** alpha, p)
-                for h, p in zip(r.hypotheses, r.scores)]
-        return found
-
     def drawing(self, *_): raise ValueError('drawing at random needs --engine pytorch')
+
+# %% ../nbs/61bc_engines.ipynb #ctranslate2
+@patch
+def search(self:CTranslate2, ids, beam:int, alpha:float, n_best:int=1):
+    "Each source has the limit that PyTorch's search gives it."
+    c, to_id = self.config['model'], self.tokenizer.sp.piece_to_id
+    most = c['max_len'] if c['positions'] == 'learned' else math.inf
+    limits = [min(len(row) + 50, most) for row in ids]
+    found = [None] * len(ids)
+    for limit in {*limits}:                # one limit holds for a whole batch
+        rows = [i for i, own in enumerate(limits) if own == limit]
+        try: results = self.engine.translate_batch(
+            [self.tokenizer.source.pieces(ids[i][:-1]) for i in rows],
+            beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
+            return_scores=True, max_input_length=0,
+            max_decoding_length=limit - 1)                          # without eos
+        except RuntimeError as e: raise ValueError(f'CTranslate2: {e}') from e
+        for i, r in zip(rows, results): found[i] = [
+            Hypothesis(to_id(h), p * (len(h) + 1) ** alpha, p)
+            for h, p in zip(r.hypotheses, r.scores)]
+    return found
 
 # %% ../nbs/61bc_engines.ipynb #to-onnx
 def to_onnx(

@@ -153,7 +153,7 @@ def build(config, pad_id:int=0) -> nn.Module:
     "A new model of a known configuration."
     return kinds_of(name_of(config))[1](config, pad_id)
 
-# %% ../nbs/04_models.ipynb #read-config
+# %% ../nbs/04_models.ipynb #text-config
 @dataclass(frozen=True)
 class TextConfig:
     "What config.json of a run says of its text, beside the model. Checks its types."
@@ -167,6 +167,7 @@ class TextConfig:
 
     def __post_init__(self): check_types(self)
 
+# %% ../nbs/04_models.ipynb #read-config
 def read_config(
     run_dir,
     model:nn.Module=None,   # of the run, where its architecture is not a known one

@@ -129,7 +129,7 @@ recipes['parsing_small'] = Recipe(
     steps=4000, tokens=4096, warmup_steps=500, peak_lr=2e-3, clip=1.,
     save_every='200 steps', average=5, text='words')
 
-# %% ../nbs/63c_parsing.ipynb #parse-command
+# %% ../nbs/63c_parsing.ipynb #gold-trees
 def gold_trees(path) -> list[Tree]:
     """The trees of a file; of a treebank's folder or archive those of its test files.
     Raises ValueError naming the file that has none, or is damaged."""
@@ -141,6 +141,7 @@ def gold_trees(path) -> list[Tree]:
     if trees := read_trees(text, path): return trees
     raise ValueError(f'{path} holds no trees')
 
+# %% ../nbs/63c_parsing.ipynb #parse-command
 bracket_words = {'(': '-LRB-', ')': '-RRB-', '{': '-LCB-', '}': '-RCB-'}
 
 def as_in_treebank(words:list[str]) -> list[str]:

@@ -28,7 +28,7 @@ from .training import check_translates
 from .transformer import Transformer
 from .translation import Translator
 
-# %% ../nbs/61c_production.ipynb #transformer-export
+# %% ../nbs/61c_production.ipynb #write-export
 def write_export(run, out, to, quantization, file):
     "All files of an export."
     if to == 'ctranslate2': to_ctranslate2(run, out, quantization, file)
@@ -40,6 +40,7 @@ def write_export(run, out, to, quantization, file):
     (out / 'exported.json').write_text(json.dumps(dict(
         model=digest(run / file), to=to, quantization=quantization)))
 
+# %% ../nbs/61c_production.ipynb #transformer-export
 @command
 def transformer_export(
     run_dir:str,             # run directory that training wrote

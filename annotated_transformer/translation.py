@@ -27,7 +27,7 @@ from .runs import open_run
 from .tokenizer import (
     cut_text, joined, moses_detok, moses_lc, sentences_of, tokenizer_files)
 
-# %% ../nbs/61b_translation.ipynb #translator
+# %% ../nbs/61b_translation.ipynb #check-alike
 def check_alike(run_dirs:list, configs:list):
     "Raises ValueError naming what the members of an ensemble do not have in common."
     def of(d, c): return dict(
@@ -41,6 +41,7 @@ def check_alike(run_dirs:list, configs:list):
                 f'{run_dirs[0]} and {d} are no ensemble: {k} is {first[k]} in the '
                 f'first, {other[k]} in the second')
 
+# %% ../nbs/61b_translation.ipynb #translator
 class Translator:
     "A trained model and its tokenizer: sentences in, sentences out."
     def __init__(self, models, tokenizer, config):
@@ -134,13 +135,14 @@ def split_long(self:Translator,
     "`cut_text`, by the tokens of the source."
     return cut_text(text, most, lambda texts: [len(ids) for ids in self.encode(texts)])
 
-# %% ../nbs/61b_translation.ipynb #generate
+# %% ../nbs/61b_translation.ipynb #distinct-first
 def distinct_first(found:list[tuple[str, float]]) -> list:
     "Two ways to cut a text into tokens give the same text: repeats go to the end."
     first = {text: i for i, (text, _) in reversed([*enumerate(found)])}
     at = sorted(first.values())
     return [found[i] for i in at] + [f for i, f in enumerate(found) if i not in at]
 
+# %% ../nbs/61b_translation.ipynb #generate
 @patch
 def n_best(self:Translator,
     sentences:list[str],

@@ -47,7 +47,7 @@ def gradient_norm(
             [p.grad for p in model.parameters() if p.grad is not None])
     return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
 
-# %% ../nbs/55a_update.ipynb #update
+# %% ../nbs/55a_update.ipynb #labels
 def labels(
     model,
     tgt:Tensor,      # target ids, bos first (B, T_q+1)
@@ -55,6 +55,7 @@ def labels(
     "The targets of a model's logits: all tokens but bos, or what its `labels` picks."
     return model.labels(tgt) if hasattr(model, 'labels') else tgt[:, 1:]
 
+# %% ../nbs/55a_update.ipynb #update
 def update(
     model,                    # any translator, prepared by accelerate
     optimizer,
