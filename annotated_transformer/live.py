@@ -598,8 +598,8 @@ live_page += [r'''
       row('as it is now', make('b', {}, now), ' ',
         usual() || score.done == all ? ''
           : make('progress', {value: score.done, max: all, 'aria-label': 'tested'}),
-      make('span', {class: 'tl-answer'}, make('br'),
-        ...(y ? marked(written, right) : []))))
+      ...(y ? [make('span', {class: 'tl-answer'}, make('br'),
+        ...marked(written, right))] : [])))
   }
   let halt = () => {}
   const examine = () => {
