@@ -101,6 +101,10 @@ def no_link(root):
     (root/'nbs'/'_quarto.yml').unlink()
     shutil.copy(root/'_quarto.yml', root/'nbs')
 
+def misnumbered(root):
+    (root/'_quarto.yml').write_text(SIDEBAR.replace('- 32_attention.ipynb', '- {text: 3.2c Four times, href: 32_attention.ipynb}'))
+    edit(root/'nbs'/'32_attention.ipynb', 0, source=['# 3.2 Attention\n', '\n', '> Four times.'])
+
 def unlisted(root): save(root/'nbs'/'33_feed_forward.ipynb', '# Feed-forward')
 def gone(root): (root/'nbs'/'32_attention.ipynb').unlink()
 def old_readme(root): edit(root/'nbs'/'index.ipynb', 0, source=['# Another title\n', '\n', '> Small.'])
@@ -109,11 +113,13 @@ def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core recieves
 def more(root, text): edit(root/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', text])
 def dead_link(root): more(root, 'See [there](33_gone.ipynb).')
 def dead_anchor(root): more(root, 'See [there](32_attention.ipynb#nowhere).')
+def dead_place(root): more(root, 'See [there](32_attention.ipynb#at-step-2).')     # a cell that the page leaves out
 def dead_figure(root): more(root, 'See @fig-gone.')
 def dead_citation(root): more(root, 'As in [@nobody2020nothing].')
 def unknown_claim(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['#| claim: C9.9z\n', 'assert double(2) == 4'])
 def text_after_title(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core\n', '\n', '> Twice.\n', '\n', 'More.'])
 def tagged(root): more(root, '$$x = y \\tag{1}$$')
+def big_bracket(root): more(root, '$$\\Bigl\\{x\\Bigr\\}$$')
 def nested_link(root): more(root, '[`four`](32_attention.ipynb)')
 def tight_list(root): more(root, 'Three things:\n- one\n- two')
 def lost_backslash(root): more(root, 'Three times $\alpha$.')
@@ -138,7 +144,8 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (forward, 'imports', '00_core.ipynb, cell step-3: imports annotated_transformer.attention, which no earlier notebook'),
     (plain_import, 'imports', '32_attention.ipynb, cell step-4: imports annotated_transformer.core: write `from'),
     (mixed, 'imports', '32_attention.ipynb, cell step-4: imports and other code'),
-    (hidden_target, 'pages', 'the chapter core links to attention.html#four, which no exported cell defines'),
+    (hidden_target, 'pages', '00_core.ipynb links to attention.html#four: no heading, label, cell or exported definition'),
+    (dead_place, 'pages', '00_core.ipynb links to attention.html#at-step-2: no'),
     (broken_module, 'modules', '`import annotated_transformer.attention` fails'),
     (assertion, '32_attention', 'AssertionError'),
     (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
@@ -148,6 +155,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (big_image, 'cells', '00_core.ipynb, cell step-3: an image of 150,000 bytes'),
     (no_caption, 'cells', '00_core.ipynb, cell step-3: a figure needs `#| label'),
     (no_link, 'site', 'nbs/_quarto.yml is no link'),
+    (misnumbered, 'site', "the sidebar calls 32_attention.ipynb '3.2c Four times', its title is '3.2 Attention'"),
     (unlisted, 'site', '33_feed_forward.ipynb is missing from the sidebar'),
     (gone, 'site', 'the sidebar lists 32_attention.ipynb, which is not in nbs/'),
     (old_readme, 'readme', 'out of date: README.md'),
@@ -159,7 +167,8 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (unknown_claim, 'links', 'C9.9z is no claim of nbs/claims.csv'),
     (text_after_title, 'links', '00_core.ipynb, cell step-0: nbdev shows of the first text cell only'),
     (nested_link, 'links', 'nbdev links names in code by itself'),
-    (tagged, 'links', 'which knows no'),
+    (tagged, 'links', 'which knows no \\tag'),
+    (big_bracket, 'links', 'which knows no \\Bigl'),
     (lost_backslash, 'lists', "00_core.ipynb, cell step-4: the character '\\x07' before 'lpha$.'"),
     (tight_list, 'lists', "00_core.ipynb, cell step-4: '- one' begins a list"),
     (shown_solution, 'pages', '00_core.ipynb, cell solution: a folded solution shows its output'),

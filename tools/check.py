@@ -160,12 +160,16 @@ def lint(root):
     return [line.replace(f'{root}/', '') for line in (result.stdout + result.stderr).splitlines() if line.strip()] if result.returncode else []
 
 def site(root):
-    "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once."
-    link, names = root/'nbs'/'_quarto.yml', [p.name for p in notebooks(root)]
-    sidebar = re.findall(r'^ *- *(?:.*href: *)?([\w.-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
+    "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once, under the number of its title."
+    link, titles = root/'nbs'/'_quarto.yml', {p.name: next(cells(p, 'markdown'))[1].removeprefix('# ') for p in notebooks(root)}
+    rows = re.findall(r'^ *- *(?:{text: *"?(.*?)"?, *href: *)?([\w.-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
+    sidebar, names = [name for _, name in rows], [*titles]
     faults = [] if link.is_symlink() and os.readlink(link) == '../_quarto.yml' else ['nbs/_quarto.yml is no link: run `ln -sf ../_quarto.yml nbs/`']
     faults += [f'{n} is missing from the sidebar: add it to _quarto.yml' for n in names if n not in sidebar]
     faults += [f'the sidebar lists {n}, which is not in nbs/: take it out of _quarto.yml' for n in sidebar if n not in names]
+    def number(text): return re.match(r'\d[\d.]*[a-z]?(?= )|', text)[0]
+    faults += [f'the sidebar calls {n} {text!r}, its title is {title!r}: give both the same number, or none' for text, n in rows
+               if text and number(text) != number(title := titles.get(n, text).splitlines()[0])]
     return faults + [f'the sidebar lists {n} twice' for n in {n for n in sidebar if sidebar.count(n) > 1}]
 
 def slug(heading):
@@ -194,7 +198,7 @@ def links(root):
         shown = [(key, ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path) for o in outputs if 'text/markdown' in o.get('data', {})]
         for key, source in [(key, s) for key, s, _ in cells(path, 'markdown')] + shown:
             fault = naming(path, key, faults)
-            if '\\tag{' in source: fault('the pages show formulas as MathML, which knows no \\tag: write \\qquad (1)')
+            for name in sorted({*re.findall(r'\\(?:tag|Big[lr])(?![a-z])', source)}): fault(f'the pages show formulas as MathML, which knows no {name}: write \\qquad (1), \\left or \\right')
             for name in re.findall(r'\[`\w+`\]\(', source): fault(f'{name}…): nbdev links names in code by itself, and a link within a link breaks the page: write words')
             source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
             for target in re.findall(r'\]\((?!\w+:)([^)\s]+)', source):
@@ -213,7 +217,7 @@ def links(root):
     return faults
 
 def pages(root):
-    "nbdev can make the pages of the site (Quarto then renders them); nbdev's links to definitions arrive."
+    "nbdev can make the pages of the site (Quarto then renders them); links to a place on a page arrive, nbdev's to definitions too."
     with scratch(root) as copy:
         result = run(sys.executable, '-c', 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)', cwd=copy)
         if result.returncode:
@@ -221,15 +225,21 @@ def pages(root):
             return ['; '.join(causes) + '\nmend the cell: for the site, only exported and import cells run']
         made = {p.name: copy/'_proc'/p.name for p in notebooks(root)}
         faults = [f'{name} is missing from _proc: is {copy} below a hidden folder?' for name, p in made.items() if not p.exists()]
+        def page(file): return re.sub(r'^\d+[a-z]*_', '', file)
+        anchors, linked = {}, set()
         for name, p in made.items():
             shown = json.loads(p.read_text(encoding='utf-8'))['cells'] if p.exists() else []
             begin = next((i for i, c in enumerate(shown) if re.search(r'^#+ +Exercises', ''.join(c['source']), re.MULTILINE)), len(shown))
             faults += [f'{name}, cell {c.get("id")}: a folded solution shows its output: let its `#| code-summary` begin with "Solution"'
                        for c in shown[begin:] if c.get('outputs') and '#| code-fold: true' in ''.join(c['source'])]
-        text = {re.sub(r'^\d+[a-z]*_', '', p.stem): p.read_text(encoding='utf-8') for p in made.values() if p.exists()}
-        linked = {(page, anchor, name) for name, source in text.items() for page, anchor in re.findall(r'\]\([^)\s]*?(\w+)\.html#([\w.]+)\)', source)}
-        return faults + [f'the chapter {name} links to {page}.html#{anchor}, which no exported cell defines: see chapter 91_api'
-                         for page, anchor, name in sorted(linked) if page in text and not re.search(rf'\{{#{re.escape(anchor)}\b|"#+ +{anchor} *(\\n)?"', text[page], re.IGNORECASE)]
+            text = '\n\n'.join(''.join(t) for c in shown for t in ([c['source']] if c['cell_type'] == 'markdown' else
+                               [o['data']['text/markdown'] for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]))
+            code = {c['id']: ''.join(c['source']) for c in shown if c['cell_type'] == 'code' and (c['source'] or c['outputs'])}
+            anchors[page(p.stem)] = {slug(h) for h in re.findall(r'^#+ +(.+?) *$', text, re.MULTILINE)} | {*re.findall(r'\{#([\w.-]+)', text)} | {
+                (re.findall(r'^#\| *label: *(\S+)', source, re.MULTILINE) or [key])[0] for key, source in code.items()}
+            linked |= {(page(file or p.stem), anchor, name) for file, anchor in re.findall(r'\]\((?:[^)\s#]*?(\w+)\.(?:html|ipynb))?#([\w.-]+)\)', text)}
+        return faults + [f'{name} links to {file}.html#{anchor}: no heading, label, cell or exported definition of that page has this name, see chapter 91_api'
+                         for file, anchor, name in sorted(linked) if anchor not in anchors.get(file, {anchor})]
 
 def readme(root):
     "README.md is what tools/readme.py makes of nbs/index.ipynb."
