@@ -144,20 +144,21 @@ class CTranslate2(Translator):
 @patch
 def search(self:CTranslate2, ids, beam:int, alpha:float, n_best:int=1):
     "Each source has the limit that PyTorch's search gives it."
-    c, to_id = self.config['model'], self.tokenizer.sp.piece_to_id
+    c, t = self.config['model'], self.tokenizer
     most = c['max_len'] if c['positions'] == 'learned' else math.inf
     limits = [min(len(row) + 50, most) for row in ids]
     found = [None] * len(ids)
     for limit in {*limits}:                # one limit holds for a whole batch
         rows = [i for i, own in enumerate(limits) if own == limit]
         try: results = self.engine.translate_batch(
-            [self.tokenizer.source.pieces(ids[i][:-1]) for i in rows],
+            [t.source.pieces(ids[i][:-1]) for i in rows],
             beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
-            return_scores=True, max_input_length=0,
+            return_scores=True, max_input_length=0, min_decoding_length=0,
+            suppress_sequences=[t.pieces([t.bos_id]), t.pieces([t.pad_id])],
             max_decoding_length=limit - 1)                          # without eos
         except RuntimeError as e: raise ValueError(f'CTranslate2: {e}') from e
         for i, r in zip(rows, results): found[i] = [
-            Hypothesis(to_id(h), p * (len(h) + 1) ** alpha, p)
+            Hypothesis(t.sp.piece_to_id(h), p * (len(h) + 1) ** alpha, p)
             for h, p in zip(r.hypotheses, r.scores)]
     return found
 

@@ -627,11 +627,11 @@ live_page += [r'''
 #| code-fold: true
 #| code-summary: "The program: the switches"
 live_page += [r'''
-  const change = () => {
+  const change = guard(() => {                     // the answer first
     for (const e of view.querySelectorAll('[data-off]'))
       e.checked = !m.off.has(e.dataset.off)
-    examine(); ask()
-  }
+    ask(); examine()
+  })
   const box = (off, label, colour, hidden = '') => {
     const known = off in data.effects, lost = known ? data.whole - data.effects[off] : 0
     return make('label', {class: 'tl-switch', title: known
@@ -639,7 +639,7 @@ live_page += [r'''
     make('input', {type: 'checkbox', checked: true, 'data-off': off,
       autocomplete: 'off', style: colour && `accent-color: ${colour}`, onchange: e => {
         m.off[e.target.checked ? 'delete' : 'add'](off)
-        tell(null); change()
+        change(); tell(null)
       }}), make('span', {}, hidden && make('span', {class: 'tl-heard'}, hidden), label),
     lost ? make('small', {}, lost > 0 ? `−${lost}` : `+${-lost}`) : '')
   }
@@ -658,7 +658,7 @@ live_page += [r'''
       state[e.dataset.slide] = +(e.value = {beam: 4, alpha: .6}[e.dataset.slide])
       e.nextSibling.textContent = e.value
     }
-    setOff([]); tell(null); change()
+    setOff([]); change(); tell(null)
   }
 ''']
 
@@ -701,7 +701,7 @@ live_page += [r'''
     chosen => make('button', {type: 'button', 'aria-pressed': 'false', onclick: () => {
       field.value = chosen.source
       setOff(chosen.off); Object.assign(state, chosen.look, {fresh: true})
-      tell(chosen); change()
+      change(); tell(chosen)
     }}, chosen.title)), make('button', {type: 'button', onclick: restore},
     'Everything on'))
 ''']
