@@ -3,6 +3,7 @@ from importlib.util import find_spec
 import pytest
 from annotated_transformer.tokenizer import Tokenizer, cut_text, joined
 from annotated_transformer.translation import Translator
+from annotated_transformer.trees import read_trees
 from conftest import SMALL, changed, in_here, names, write
 
 def weak(capfd, folder, positions):
@@ -42,3 +43,8 @@ def test_text_with_the_names_of_unused_tokens(kind, V):
     t = getattr(Tokenizer, kind)(text, V)
     assert t.vocab_size == V
     if kind == 'of_words': assert t.decode(t.encode(text)) == text
+
+@pytest.mark.parametrize('text', ['( (ROOT {}))', '(TOP (S1 {}))', '((S1 (ROOT {})))', '(ROOT {})'])
+def test_roots_that_wrap_a_root(text):
+    tree = '(S (NP (N fish)) (VP (V swim)))'
+    assert str(read_trees(text.format(tree))[0]) == tree
