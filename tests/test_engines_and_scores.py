@@ -1,6 +1,7 @@
 "Texts and trees at the edges of what the tokenizer, the engines and the scores take."
 from importlib.util import find_spec
 import pytest
+from annotated_transformer.scores import significance
 from annotated_transformer.tokenizer import Tokenizer, cut_text, joined
 from annotated_transformer.translation import Translator
 from annotated_transformer.trees import read_trees
@@ -48,3 +49,6 @@ def test_text_with_the_names_of_unused_tokens(kind, V):
 def test_roots_that_wrap_a_root(text):
     tree = '(S (NP (N fish)) (VP (V swim)))'
     assert str(read_trees(text.format(tree))[0]) == tree
+
+def test_significance_of_nothing():
+    with pytest.raises(ValueError, match='no sentences'): significance([], [], [])
