@@ -52,3 +52,13 @@ def test_roots_that_wrap_a_root(text):
 
 def test_significance_of_nothing():
     with pytest.raises(ValueError, match='no sentences'): significance([], [], [])
+
+@pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')
+def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):
+    "Greedy search finds the same with and without a penalty, also where the limit cuts it off: so log_prob must be the same."
+    from annotated_transformer.engines import CTranslate2
+    run = weak(capfd, tmp_path, 'sinusoidal')
+    in_here(capfd, 'export', run)
+    engine = CTranslate2.from_pretrained(run, device='cpu')
+    without, with_ = ([h.log_prob for h, in engine.search(engine.encode(['eighty', 'three']), 1, alpha)] for alpha in (0., .8))
+    assert with_ == pytest.approx(without, rel=1e-4)
