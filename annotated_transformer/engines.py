@@ -158,7 +158,9 @@ def search(self:CTranslate2, ids, beam:int, alpha:float, n_best:int=1):
             max_decoding_length=limit - 1)                          # without eos
         except RuntimeError as e: raise ValueError(f'CTranslate2: {e}') from e
         for i, r in zip(rows, results): found[i] = [
-            Hypothesis(t.sp.piece_to_id(h), p * (len(h) + 1) ** alpha, p)
+            # what is cut off at the limit has no eos
+            Hypothesis(t.sp.piece_to_id(h),
+                       p * min(len(h) + 1, limit - 1) ** alpha, p)
             for h, p in zip(r.hypotheses, r.scores)]
     return found
 

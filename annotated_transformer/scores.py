@@ -101,6 +101,7 @@ def significance(
         raise ValueError(
             f'{len(hypotheses)} hypotheses, {len(baseline)} of the baseline, '
             f'{len(references)} references')
+    if not references: raise ValueError('there are no sentences to score')
     metric = dict(BLEU=sacre_bleu(references, lowercase, lang))
     base, ours = PairedTest([('baseline', baseline), ('ours', hypotheses)], metric,
                             [references], 'bs', 1000)()[1]['BLEU']

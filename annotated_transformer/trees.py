@@ -97,7 +97,7 @@ def tree_from(
     if left := [*leaves]: raise ValueError(f'at the end, words left: {len(left)}')
     return tree
 
-# %% ../nbs/63a_trees.ipynb #read-trees
+# %% ../nbs/63a_trees.ipynb #closed-bracket
 def bare_label(label:str) -> str:
     "Without function tags and indices: NP-SBJ-1 and NP=2 are NP; -LRB- stays whole."
     return re.split('[-=]', label)[0] or label
@@ -115,9 +115,12 @@ def closed_bracket(label, inside, root):
         if root: raise ValueError('the tree has no words')
         return None
     if texts: return Tree(label, word=texts[0])
-    if root and label in ('', 'TOP', 'ROOT', 'S1') and len(parts) == 1: return parts[0]
-    return Tree(bare_label(label or 'TOP'), parts)
+    tree = Tree(bare_label(label or 'TOP'), parts)
+    while root and tree.label in ('TOP', 'ROOT', 'S1') and len(tree.children) == 1:
+        tree, = tree.children
+    return tree
 
+# %% ../nbs/63a_trees.ipynb #read-trees
 def read_trees(
     text:str,              # trees in brackets, each over any number of lines
     where:str='the text',  # for messages
