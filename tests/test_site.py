@@ -6,7 +6,7 @@ import pytest, yaml
 from execnb.nbio import dict2nb
 from nbdev.config import get_config
 from nbdev.process import NBProcessor
-from annotated_transformer.site import Anchors, Relative
+from annotated_transformer.site import Anchors, Formulas, Relative
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ConfigParser()
@@ -43,6 +43,12 @@ def test_links_within_the_site_are_relative():
     markdown, code = page([Relative], ('a', 'markdown', text.format(here)), ('b', 'code', 'show()', shown))
     expected = 'See [`f`](x.html#f) and [there](https://example.org/x.html).'
     assert markdown.source == expected and code.outputs[0].data['text/markdown'] == f'one\n{expected}'
+
+@pytest.mark.parametrize('before, after', [
+    ('$f(x)$ (or so)', '$f{(}x{)}$ (or so)'), ('$$\\sigma(a)\n= (b)$$', '$$\\sigma{(}a{)}\n= {(}b{)}$$'),
+    ('$\\left(\\frac ab\\right)(c)$', '$\\left(\\frac ab\\right){(}c{)}$'), ('$\\bigl( a \\bigr)$', '$\\bigl( a \\bigr)$'),
+    ('`$(x)$` costs $5 (or) $6', '`$(x)$` costs $5 (or) $6')])
+def test_a_parenthesis_grows_only_where_the_formula_says_so(before, after): assert page([Formulas], ('a', 'markdown', before))[0].source == after
 
 def test_font_of_formulas():
     "What the style sheet asks for is there, goes to the site with its licence, and is light."

@@ -2,8 +2,8 @@
 
     nbdev_docs && python tools/math_font.py latinmodern-math.otf
 
-It keeps the glyphs of the formulas on the rendered pages, ASCII, and the italic letters that browsers put
-in place of single ones. It needs `pip install fonttools brotli`; Debian's package fonts-lmodern has the font.
+It keeps the glyphs of the formulas on the rendered pages, ASCII, roots, and the italic letters that browsers
+put in place of single ones. It needs `pip install fonttools brotli`; Debian's package fonts-lmodern has the font.
 """
 import html, re, sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def main(source):
     options = subset.Options(layout_features=['ssty', 'math'], flavor='woff2', hinting=False, desubroutinize=True)
     font, subsetter = subset.load_font(source, options), subset.Subsetter(options)
     if missing := {c for c in used if ord(c) not in font.getBestCmap()}: print('not in the font:', ' '.join(sorted(missing)))
-    subsetter.populate(text=''.join({*used, *map(chr, range(32, 127)), *ITALIC}))
+    subsetter.populate(text=''.join({*used, *map(chr, range(32, 127)), *ITALIC, '√'}))      # a root has no character in the page
     subsetter.subset(font)
     for record in font['name'].names:      # as its licence asks of what is derived from it
         if record.nameID in (1, 3, 4, 6): record.string = 'BookMath'
