@@ -424,7 +424,8 @@ live_page += [r'''
       right === null ? '' : wrong ? make('span', {class: 'tl-wrong'}, 'wrong')
         : '✓ right', right === null ? '' : wrong ? `, it should be ${right}` : '',
       n === null ? '' : ` (${n.toLocaleString('en')})`,
-      ` · ${src.length - 1} tokens in, ${state.ids.length - 1} out, `
+      right === null ? '' : ' · ',
+      `${src.length - 1} tokens in, ${state.ids.length - 1} out, `
       + `${Math.max(1, Math.round(ms))} ms`)
   }
 ''']

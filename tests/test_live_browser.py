@@ -14,8 +14,9 @@ pytestmark = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on th
 
 @pytest.fixture(scope='module')
 def two_layers(tmp_path_factory):
+    "Learned positions: it cannot write more than 24 tokens, however much of it is off."
     folder = write(tmp_path_factory.mktemp('corpus'), train_en=names('en', 120), train_de=names('de', 120))
-    train(get_recipe('demo', changed(TRAINED, 'N=2 h=2 d_model=32 d_ff=64 vocab_size=80')), 'text_en_de', folder / 'run', folder)
+    train(get_recipe('demo', changed(TRAINED, 'N=2 h=2 d_model=32 d_ff=64 vocab_size=80 positions=learned max_len=24')), 'text_en_de', folder / 'run', folder)
     return folder / 'run'
 
 def page_of(run_dir, folder, small):
@@ -124,7 +125,6 @@ const run = async () => {
   return [switches.length, others.length, seen]
 }
 run().catch(e => faults.push(String(e))).then(counts => { document.body.textContent = 'SAID' + JSON.stringify([faults, counts]) + 'END' })"""
-
 
 @pytest.mark.parametrize('small', [False, True])
 def test_every_pair_of_clicks(two_layers, tmp_path, small):
