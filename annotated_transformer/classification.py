@@ -22,7 +22,8 @@ from .commands import command
 from .embeddings import Embedding
 from .evaluation import test_split
 from .feed_forward import FeedForward
-from .files import check, check_types, reading, write_line
+from .files import (
+    bare, check, check_types, reading, write_line)
 from .models import Model, architecture
 from .positional_encoding import PositionalEncoding
 from .production import blocks
@@ -146,7 +147,7 @@ def classify(self:Translator,
         'this run gives no labels: train with a recipe such as classify_small')
     check(dict(top=top), 'top', least=1)
     for n, text in enumerate(texts, 1):
-        if not text.strip(): raise ValueError(f'text {n} is empty')
+        if not bare(text): raise ValueError(f'text {n} is empty')
     t, most = self.tokenizer, self.config['model']['max_len']
     names = [(i, piece[1:]) for i, piece in enumerate(t.pieces(range(t.vocab_size)))
              if piece[0] == '▁']

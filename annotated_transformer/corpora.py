@@ -9,7 +9,7 @@ __all__ = ['known_corpora', 'short_names', 'readers', 'load_numbers', 'from_hub'
 # %% ../nbs/51a_corpora.ipynb #imports
 import hashlib, os, re
 from pathlib import Path
-from datasets import DatasetDict, load_dataset, load_dataset_builder
+from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder
 from .files import digest
 from .models import every_chapter
 from .numbers import draw_numbers, number_names
@@ -34,9 +34,14 @@ def from_hub(
     dropped. Raises ValueError on a split or column that is missing."""
     names = dict(train='train', validation='valid', valid='valid', test='test')
     found = {names[k]: v.flatten() for k, v in splits.items() if k in names}
+    others = [k for k in splits if k not in names]
     if 'train' not in found: raise ValueError(f'no split train: {", ".join(splits)}')
-    for other in {'dev', 'val', 'eval'} & set(splits) if 'valid' not in found else ():
-        raise ValueError(f'split {other} would not be read: call it validation')
+    if {'valid', 'validation'} <= {*splits}: raise ValueError(
+        'there are both valid and validation: keep one of them')
+    for other in others if 'valid' not in found else ():
+        if other.lower() in ('dev', 'val', 'eval', 'development'): raise ValueError(
+            f'split {other} would not be read: call it validation')
+    if others: print(f'not read: split {", ".join(others)}')
     kept = {}
     for name, table in found.items():
         there, columns = table.column_names, {}
@@ -63,6 +68,9 @@ def read_hub(
 ) -> DatasetDict:
     "Raises ValueError if nothing is there that can be read."
     form = r'(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?'
+    if Path(where).exists() and re.search(r'[*?[]|::', os.path.abspath(where)):
+        raise ValueError(f'{where}: a library would read other folders of this name: '
+                         'use one without *, ?, [ and ::')
     if Path(where).is_file(): raise ValueError(f'{where} is a file: give its folder')
     if Path(where).exists(): said = dict(path=str(Path(where).resolve()))
     elif match := re.fullmatch(form, str(where)): said = match.groupdict()
@@ -114,6 +122,9 @@ def columns_of(
 ) -> list:                # the names of its two columns
     """Source and target of one's own splits: the only two columns, or the two fields of
     the column `translation`. Raises ValueError if there are not two."""
+    for name, split in splits.items():
+        if not isinstance(split, Dataset): raise ValueError(
+            f'split {name} is a {type(split).__name__}: make it a Dataset')
     def names(split):
         columns = split.flatten().column_names
         fields = [c for c in columns if c.startswith('translation.')]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['largest', 'mark', 'packers', 'no_text', 'invisible', 'check_types', 'check', 'checked', 'read_json', 'fits',
-           'kind_of', 'claim', 'digest', 'link', 'text_bytes', 'reading', 'bare', 'one_line', 'write_line',
-           'replace_text']
+           'kind_of', 'claim', 'digest', 'link', 'Unpacked', 'text_bytes', 'reading', 'bare', 'one_line', 'write_line',
+           'replace_text', 'free_to_write']
 
 # %% ../nbs/02_files.ipynb #imports
 import bz2, gzip, hashlib, io, json, lzma, math, os, re, shutil, sys, zlib
@@ -136,21 +136,38 @@ def link(source, target):
     try: os.link(source, target)
     except OSError: shutil.copy2(source, target)
 
-# %% ../nbs/02_files.ipynb #reading
-packers = {b'\x1f\x8b': gzip, b'\xfd7zXZ\0': lzma, b'BZh': bz2}   # by first bytes
+# %% ../nbs/02_files.ipynb #unpacked
+packers = {b'\x1f\x8b': ('gzip', gzip.open), b'\xfd7zXZ\0': ('xz', lzma.open),
+           b'BZh': ('bzip2', bz2.open)}                            # by first bytes
 no_text = {b'PK\3\4': 'a zip archive', b'%PDF': 'a PDF', b'\x28\xb5\x2f\xfd': 'zstd',
            b'7z\xbc\xaf': 'a 7z archive', b'Rar!': 'a rar archive'}
 
+class Unpacked(io.RawIOBase):
+    "The content of packed bytes. Raises ValueError naming their file if it is damaged."
+    def __init__(self, raw, name, form, unpack):
+        self.file, self.what = unpack(raw), f'{name} is not a complete {form} file'
+    def readable(self): return True
+    def readinto(self, buffer):
+        try: data = self.file.read1(len(buffer))
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+            if getattr(e, 'errno', None): raise                    # of the disk
+            raise ValueError(f'{self.what}: {e}') from e
+        buffer[:len(data)] = data
+        return len(data)
+
+# %% ../nbs/02_files.ipynb #reading
 def text_bytes(
     raw,             # a stream of bytes
     name,            # what to call it in messages
+    gz:bool=False,   # it must be packed by gzip
 ):
     """A stream of the same bytes, unpacked if its first bytes say that it is packed.
     Raises ValueError if they are not those of UTF-8 text with line feeds."""
     raw = raw if hasattr(raw, 'peek') else io.BufferedReader(raw)
     head = raw.peek(4096)[:4096]
     for first, packer in packers.items():
-        if head.startswith(first): return text_bytes(packer.open(raw), name)
+        if head.startswith(first) or gz and 'gzip' in packer: return text_bytes(
+            io.BufferedReader(Unpacked(raw, name, *packer), 1 << 16), name)
     for first, what in no_text.items():
         if head.startswith(first): raise ValueError(
             f'{name} is {what}, not text: unpack or convert it first')
@@ -166,23 +183,17 @@ def text_bytes(
 
 @contextmanager
 def reading(path):
-    """The bytes of a text file, as `text_bytes`; packed in any case if its name ends in
-    .gz. Raises ValueError naming the file if it cannot be unpacked."""
-    gz = Path(path).suffix == '.gz'
-    try:
-        with open(path, 'rb') as f: yield text_bytes(gzip.open(f) if gz else f, path)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-        damaged = gzip.BadGzipFile, zlib.error, EOFError, lzma.LZMAError
-        if not isinstance(e, damaged) and str(e) != 'Invalid data stream': raise
-        what = {'.xz': 'xz', '.bz2': 'bzip2'}.get(Path(path).suffix, 'gzip')
-        raise ValueError(f'{path} is not a complete {what} file: {e}') from e
+    "The bytes of a text file, as `text_bytes`; packed if its name ends in .gz."
+    with open(path, 'rb') as f: yield text_bytes(f, path, Path(path).suffix == '.gz')
 
 # %% ../nbs/02_files.ipynb #lines
-invisible = r'[\s\ufeff\u200b-\u200f\u2060]+'
+invisible = ''.join(map(chr, [         # blanks, control characters, and without a width
+    *range(33), *range(127, 161), 0xad, 0x61c, 0x1680, 0x180e, *range(0x2000, 0x2010),
+    *range(0x2028, 0x2030), *range(0x205f, 0x2070), 0x3000, 0xfeff]))
 
 def bare(line:str) -> str:
     "A line without blanks and invisible characters at its ends."
-    return re.sub(rf'^{invisible}|{invisible}$', '', line)
+    return line.strip(invisible)
 
 def one_line(text:str) -> str:
     "A text whose line ends, of all kinds, are blanks."
@@ -205,3 +216,16 @@ def replace_text(path, text:str):
         tmp.write_bytes(gzip.compress(data, mtime=0) if path.suffix == '.gz' else data)
         tmp.replace(path)
     except OSError: tmp.unlink(missing_ok=True); raise
+
+# %% ../nbs/02_files.ipynb #free-to-write
+def free_to_write(path, inputs=()):
+    "Raises OSError or ValueError if writing to `path` would lose or reach nothing."
+    path = Path(path)
+    within = [path.resolve(), *path.resolve().parents]
+    if any(Path(p).resolve() in within for p in inputs if p):
+        raise ValueError(f'{path} is, or is in, what is read')
+    for there in path, path.with_name(f'{path.name}.tmp'):     # see `replace_text`
+        if os.path.lexists(there): raise FileExistsError(
+            f'{there} already exists: name another file, or delete it')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'{path}: there is no folder {path.parent}')

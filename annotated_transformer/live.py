@@ -13,7 +13,7 @@ from pathlib import Path
 from .browser import live_model, measure, model_data, sent
 from .commands import command
 from .evaluation import test_split
-from .files import replace_text
+from .files import free_to_write, replace_text
 from .numbers import namer
 from .transformer import Transformer
 from .translation import Translator
@@ -60,6 +60,7 @@ def transformer_live(
     """Write a trained Transformer as a web page in which it runs: it translates, shows
     its attention, and can be taken apart."""
     if Path(out).suffix != '.html': raise ValueError(f'{out}: write a .html file')
+    free_to_write(out)
     view = live(run_dir, small, bits)
     replace_text(out, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -19,9 +19,10 @@ from torch.nn.utils.rnn import pad_sequence
 from .commands import command
 from .config import TransformerConfig
 from .constraints import only_trees
-from .files import reading, replace_text, write_line
+from .files import (
+    free_to_write, reading, replace_text, write_line)
 from .generation import beam_search, check_search, ready
-from .production import blocks, free_to_write
+from .production import blocks
 from .recipes import Recipe, recipes
 from .scores import show_scores
 from .translation import Translator

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['write_export', 'transformer_export', 'translate_lines', 'blocks', 'open_translator', 'transformer_translate',
-           'free_to_write', 'transformer_evaluate', 'transformer_score']
+           'transformer_evaluate', 'transformer_score']
 
 # %% ../nbs/61c_production.ipynb #imports
 import json, math, shutil, sys
@@ -15,8 +15,8 @@ from .commands import command
 from .engines import CTranslate2, to_ctranslate2, to_onnx
 from .evaluation import evaluate, test_split
 from annotated_transformer.files import (
-    bare, check, claim, digest, kind_of, reading, replace_text, text_bytes,
-    write_line)
+    bare, check, claim, digest, free_to_write, kind_of, reading, replace_text,
+    text_bytes, write_line)
 from .generation import check_search
 from .hugging_face import to_transformers
 from .models import load_model
@@ -171,18 +171,6 @@ def transformer_translate(
                     alpha=alpha, temperature=sample, seed=seed + number - 1):
                 write_line(line)
             number += len(block)
-
-# %% ../nbs/61c_production.ipynb #free-to-write
-def free_to_write(path, inputs):
-    "Raises OSError or ValueError if writing to `path` would lose or reach nothing."
-    path = Path(path)
-    within = [path.resolve(), *path.resolve().parents]
-    if any(Path(p).resolve() in within for p in inputs if p):
-        raise ValueError(f'--out {path} is, or is in, what is read')
-    if path.exists(): raise FileExistsError(
-        f'--out {path} already exists: name another file, or delete it')
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f'--out {path}: there is no folder {path.parent}')
 
 # %% ../nbs/61c_production.ipynb #transformer-evaluate
 @command

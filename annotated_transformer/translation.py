@@ -161,7 +161,7 @@ def n_best(self:Translator,
     else: check(dict(n=n), 'n', least=1); beam = 1
     most, cut = self.config['model']['max_len'], lambda s: [s]
     if by_sentence: cut = sentences_of
-    parts = [[p for s in cut(text) for p in self.split_long(s, most)] if text.strip()
+    parts = [[p for s in cut(text) for p in self.split_long(s, most)] if bare(text)
              else [] for text in sentences]
     find = partial(self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
     if temperature is not None: find = self.drawing(n, temperature, seed)

@@ -14,8 +14,8 @@ WRONG = {
     'scores first': (lambda i: (f'{1 + i / 300:.4f}', EN[i], DE[i]), 'first column holds numbers'),
     'negative scores': (lambda i: (f'-{i}.5e-3', EN[i], DE[i]), 'first column holds numbers'),
     'two addresses first': (lambda i: (f'https://a.org/{i}', f'https://b.org/{i}', EN[i], DE[i]), 'first column holds addresses'),
-    'ids of letters': (lambda i: (f'doc-{i}', EN[i] + ' men', DE[i] + ' Leute'), 'single words, ids perhaps'),
-    'languages': (lambda i: ('eng', EN[i] + ' men', DE[i] + ' Leute'), 'single words, ids perhaps'),
+    'ids of letters': (lambda i: (f'doc-{i}', EN[i] + ' men', DE[i] + ' Leute'), 'first column holds ids'),
+    'languages': (lambda i: ('eng', EN[i] + ' men', DE[i] + ' Leute'), "first column holds 'eng' in every line"),
 }
 
 @pytest.mark.parametrize('kind', WRONG)
@@ -104,3 +104,48 @@ def test_pairs_of_which_nothing_is_left(text, tmp_path, capfd):
     ids = load_from_disk(tmp_path / 'store/train')
     assert min(ids['n_src']) > 1 and min(ids['n_tgt']) > 2 and len(ids) in (300, 301, 302)
     assert len(ids) == 302 or f'dropped {302 - len(ids)} of 302 pairs with a side that has no token' in capfd.readouterr().out
+
+WRONG_TOO = {
+    'scores second': (lambda i: (EN[i], f'0.{i}', DE[i]), 'second column holds scores'),
+    'addresses second': (lambda i: (EN[i], f'https://a.org/{i}', DE[i]), 'second column holds addresses'),
+    'addresses without a scheme': (lambda i: (f'www.a.org/{i}', f'www.b.org/{i}', EN[i], DE[i]), 'first column holds addresses'),
+    'one address and text': (lambda i: (f'ftp://a.org/{i}', DE[i]), 'first column holds addresses'),
+    'one language, words without blanks': (lambda i: ('zho', f'词{i}', f'word{i}'), "first column holds 'zho' in every line"),
+}
+
+@pytest.mark.parametrize('kind', WRONG_TOO)
+def test_other_columns_that_are_no_text(kind, tmp_path):
+    row, why = WRONG_TOO[kind]
+    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load('text_en_de', tsv(tmp_path, map(row, range(300))))
+
+RIGHT_TOO = {'labels of number and a remark': lambda i: (EN[i], str(i % 3), f'id{i}'), 'labels in order': lambda i: (EN[i], 'good' if i > 150 else 'bad', 'a remark'),
+             'short sentences and whose they are': lambda i: (('Go.', 'Hi!', 'Run!', 'Stop.')[i // 9] if i < 36 else EN[i], DE[i] + ' !', 'CC-BY 2.0 by some one'),
+             'an address in a sentence': lambda i: (f'see http://a.org/{i} for more', DE[i])}
+
+@pytest.mark.parametrize('kind', RIGHT_TOO)
+def test_other_columns_that_are_text(kind, tmp_path):
+    assert sum(map(len, load('text_en_de', tsv(tmp_path, map(RIGHT_TOO[kind], range(300)))).values())) == 300
+
+@pytest.mark.parametrize('head', [('English', 'German'), ('en-US', 'de-DE'), ('source_text', 'target_text'), ('"sentence1"', '"sentence2"'), ('score', 'src', 'tgt'), ('id', 'text', 'label')])
+def test_other_headers(head, tmp_path):
+    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load('text_en_de', tsv(tmp_path, [head, *zip(EN, DE, DE)]))
+
+def test_first_pairs_that_are_no_header(tmp_path):
+    for pair in ('en passant', 'en passant'), ('text', 'Text des Buches'), ('a source', 'target'): load('text_en_de', tsv(tmp_path, [pair, *zip(EN, DE)]))
+
+@pytest.mark.parametrize('split', [[('one', 'eins')], dict(en=EN, de=DE), Dataset.from_dict(dict(en=EN, de=DE)).to_iterable_dataset()])
+def test_splits_that_are_no_datasets(split):
+    with pytest.raises(ValueError, match='split train is a .*: make it a Dataset'): load(dict(train=split))
+
+def test_splits_that_are_not_read_are_named(capfd):
+    table = Dataset.from_dict(dict(en=EN, de=DE))
+    load(DatasetDict(train=table, validation=table, test_2017=table, dev=table))
+    assert 'not read: split test_2017, dev' in capfd.readouterr().out
+    for other in 'Dev', 'development':
+        with pytest.raises(ValueError, match=f'split {other} would not be read: call it validation'): load(DatasetDict({'train': table, other: table}))
+    with pytest.raises(ValueError, match='both valid and validation'): load(DatasetDict(train=table, valid=table, validation=table))
+
+@pytest.mark.parametrize('name', ['a[b]', 'a*', 'a?', 'a::b'])
+def test_a_folder_whose_name_is_a_pattern(name, tmp_path):
+    for folder in 'a[b]', 'a*', 'a?', 'a::b', 'a_other': folder_of(tmp_path / folder, 'csv', [dict(en=a, de=b) for a, b in zip(EN, DE)])
+    with pytest.raises(ValueError, match='a library would read other folders'): load('hub_en_de', tmp_path / name)

@@ -212,3 +212,39 @@ def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'fp16')
     try: refused(in_here(capfd, 'train', '--out', tmp_path / 'a', '--set', SMALL), 'fp16 needs a GPU')
     finally: AcceleratorState._reset_state(True)
+
+def rewritten(packed, how):
+    "Packed bytes of which the end is missing, or the middle is spoilt, or other bytes follow."
+    half = len(packed) // 2
+    return dict(cut=packed[:half], spoilt=packed[:half] + bytes(30) + packed[half + 30:])[how]
+
+@pytest.mark.parametrize('fault', ['cut', 'spoilt'])
+@pytest.mark.parametrize('how', PACKED)
+def test_a_packed_stream_that_is_not_whole_is_one_line(how, fault, trained, tmp_path, capfd):
+    data = rewritten(PACKED[how](names('en', 3000).encode()), fault)
+    write(tmp_path, lines_txt=data, r_txt='eins\n')
+    refused(in_here(capfd, 'translate', trained, '--beam', 1, stdin=data), f'standard input is not a complete {how} file')
+    refused(in_here(capfd, 'score', trained, '--src', tmp_path / 'lines.txt', '--ref', tmp_path / 'lines.txt'), f'lines.txt is not a complete {how} file')
+
+def test_the_ends_of_a_line_are_found_in_one_pass():
+    from time import perf_counter
+    blanks = ' \u00a0' * 50_000
+    begin = perf_counter()
+    assert files.bare(f'{blanks}a{blanks}b{blanks}') == f'a{blanks}b' and perf_counter() - begin < 1
+    assert not [c for c in map(chr, range(0x10000)) if c.isspace() and files.bare(c)]
+    for c in '\u00ad\u061c\u202a\u202e\u2066\u2069\u180e\0\x7f\x9f': assert files.bare(f'{c}a{c}b{c}') == f'a{c}b'
+    for text in '\u0600a', 'क्\u0301', '❤\ufe0f', '\U0001f3f4\U000e0067\U000e007f': assert files.bare(text) == text    # these can be seen
+
+def test_of_a_line_without_a_visible_character_nothing_is_translated(trained, tmp_path, capfd):
+    lines = ['\u200b', '\u2066\u2069', '\u00ad', '\x02', '\ufeff\ufeff', 'nine']
+    written = Translator.from_pretrained(trained).translate(lines)
+    assert written[:5] == [''] * 5 and written[5]
+    assert in_here(capfd, 'translate', trained, stdin='\n'.join(lines)).stdout.split('\n')[:6] == written
+
+def test_a_file_beside_the_one_to_be_written_is_not_lost(trained, tmp_path, capfd):
+    write(tmp_path, s_txt='seven', h_tmp='mine', page_html='mine')
+    texts = '--src', tmp_path / 's.txt', '--ref', tmp_path / 's.txt'
+    refused(in_here(capfd, 'evaluate', trained, *texts, '--out', tmp_path / 'h'), 'h.tmp already exists')
+    refused(in_here(capfd, 'live', trained, tmp_path / 'page.html'), 'page.html already exists: name another file, or delete it')
+    refused(in_here(capfd, 'live', trained, tmp_path / 'none/page.html'), 'there is no folder')
+    assert (tmp_path / 'h.tmp').read_text() == (tmp_path / 'page.html').read_text() == 'mine'
