@@ -55,17 +55,17 @@ def check_columns(
     rows:list,   # its first rows, each a list of columns
     names=(),    # of its columns, beside `column_names`
 ):
-    """Raises ValueError if the first row is a header, or if one of the first two columns
-    is no text: addresses; of three or more, scores, ids, languages."""
+    """Raises ValueError if the first row is a header, or if one of the first two
+    columns is no text: addresses; of three or more, scores, ids, languages."""
     first = [cell.strip(' "').lower() for cell in rows[0][:2]]
     words = {re.sub(r'([-_]\w+|\d)$', '', cell) for cell in first}   # en-US, sentence1
     if len({*first}) > 1 and words <= column_names | {*names}: raise ValueError(
         f'{path}, line 1: {" and ".join(first)} are names of columns: delete this line')
     columns = [[row[i].strip() for row in rows if len(row) > i] for i in range(3)]
     spaced = [any(' ' in cell for cell in column) for column in columns]
-    for which, column in zip(('first', 'second'), columns):
-        are = lambda form: all(re.fullmatch(form, cell) for cell in column)
-        what = None
+    def are(form): return all(re.fullmatch(form, cell) for cell in columns[i])
+    for i, which in enumerate(('first', 'second')):
+        what, column = None, columns[i]
         if are(r'(\w+://|www\.)\S+'): what = 'addresses'
         elif len(rows[0]) < 3: continue
         elif which == 'second': what = 'scores' if are(r'-?\d*\.\d+(e-?\d+)?') else None

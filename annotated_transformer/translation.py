@@ -137,7 +137,7 @@ def split_long(self:Translator,
 
 # %% ../nbs/61b_translation.ipynb #distinct
 def distinct(found:list[tuple[str, float]], n:int) -> list:
-    """The n best texts, each once: two ways to cut a text into tokens give the same one.
+    """The n best texts, each once: two ways to cut a text into tokens give the same.
     Where there are fewer, blank ones with a score of -inf follow."""
     first = {}
     for text, score in found: first.setdefault(text, score)
