@@ -8,7 +8,7 @@ __all__ = ['whole_state', 'checkpoints', 'sync', 'write_checkpoint', 'verify', '
            'own_folder']
 
 # %% ../nbs/55b_checkpoints.ipynb #imports
-import os, pickle, shlex, shutil
+import os, pickle, re, shlex, shutil
 from contextlib import suppress
 from pathlib import Path
 import safetensors.torch
@@ -242,9 +242,9 @@ def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
     name = os.fsencode(run_dir).decode(errors='replace')
     if ',' in name: raise ValueError(
         f'--out {name}: no comma, it separates the members of an ensemble')
-    if '::' in name or '\ufffd' in name or name[0] == '~': raise ValueError(
-        f'--out {name}: a library would read another folder of this name: '
-        'use letters of UTF-8, no ::, no ~ in front')
+    if re.match(r'~|[\w+.-]+:/|(data|file|local):|.*(::|\ufffd)', name):
+        raise ValueError(f'--out {name}: a library would read another folder of this '
+                         'name: use letters of UTF-8, no ::, no scheme, no ~ in front')
     if data_dir is not None:
         out, text = run_dir.resolve(), Path(data_dir).resolve()
         every_file = not corpus.startswith(('text', 'multi30k', 'numbers'))  # is read

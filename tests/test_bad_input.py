@@ -98,7 +98,7 @@ CASES = {
     'unequal files': (train(train_en='a\nb\n', train_de='a\n'), 'train.en has 2 lines', 'has 1'),
     'one side only': (train(train_en='a\n'), 'no train.de'),
     'not UTF-8': (train(train_en='a\n', train_de=b'a\n\xff\n'), 'train.de, line 2: not UTF-8'),
-    'UTF-16 text': (train(train_en=UTF16, train_de=UTF16), 'train.en, line 1: not UTF-8'),
+    'UTF-16 text': (train(train_en=UTF16, train_de=UTF16), 'train.en is UTF-16'),
     'blank lines only': (train(train_en=' \n\n', train_de='\n\n'), 'no pair has text on both sides'),
     'no gzip': (train(train_en_gz=b'a\n', train_de='a\n'), 'train.en.gz is not a complete gzip file'),
     'cut gzip': (train(train_en_gz=gzip.compress(b'a\n' * 999)[:20], train_de='a\n' * 999), 'train.en.gz is not a complete gzip file'),

@@ -99,7 +99,7 @@ def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkey
     assert not in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir=~/texts', '--out=~/new', '--set', SMALL).returncode
     assert (tmp_path / 'new/model.safetensors').is_file()
 
-@pytest.mark.parametrize('name', ['memory::run', 'zip://a::run', 'caf\udce9'])
+@pytest.mark.parametrize('name', ['memory::run', 'zip://a::run', 's3://a/run', 'data:run', 'caf\udce9'])
 def test_names_that_a_library_would_read_otherwise(name, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(in_here(capfd, 'train', '--out', name, '--set', SMALL), 'a library would read another folder of this name')
