@@ -198,13 +198,14 @@ def test_slow_cell(project, monkeypatch, capsys, limit, said):
     assert not tool.notebook(project/'nbs'/'32_attention.ipynb', project)
 
 def test_readme(project):
-    "Hidden cells go, links start in the root, images become files with their captions."
-    edit(project/'nbs'/'index.ipynb', 2, source=['#| label: fig-a\n', '#| fig-cap: What it shows.\n', '#| echo: false\n', 'draw()'], outputs=image(30))
+    "Hidden cells go, a page is linked on the site with its notebook beside it, images become files with their captions below."
+    edit(project/'nbs'/'index.ipynb', 2, source=['#| label: fig-a\n', '#| fig-cap: What it shows.\n', '#| fig-alt: What is drawn.\n', '#| echo: false\n', 'draw()'], outputs=image(30))
     readme = sh(sys.executable, ROOT/'tools'/'readme.py', '--root', project)
     assert not readme.returncode, readme.stderr
     text = (project/'README.md').read_text()
-    assert '[attention](nbs/32_attention.ipynb)' in text and 'import' not in text and 'draw()' not in text and '#|' not in text
-    path = text.split('![What it shows.](')[1].split(')')[0]
+    assert '/attention.html) <sup>[nb](nbs/32_attention.ipynb)</sup>' in text and 'import' not in text and 'draw()' not in text and '#|' not in text
+    path, below = text.split('![What is drawn.](')[1].split(')', 1)
+    assert below.startswith('\n\n*What it shows.*')
     assert (project/path).read_bytes() == bytes(30)
 
 @pytest.mark.parametrize('a, b, agree', [('loss 0.71', 'loss 0.72', True), ('loss 0.71', 'loss 0.74', False), ('12,000 words', '12,100 words', True), ('1e-9', '9e-9', False), ('1e-15', '9e-15', True),
