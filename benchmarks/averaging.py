@@ -9,10 +9,10 @@ from accelerate import Accelerator
 from datasets import load_from_disk
 from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
-from annotated_transformer.batching import Batches
-from annotated_transformer.checkpoints import checkpoints
-from annotated_transformer.update import validate
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.data.batching import Batches
+from annotated_transformer.training.checkpoint import checkpoints
+from annotated_transformer.training.train_step import validate
+from annotated_transformer.model.transformer import Transformer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument('run_dir', help='a finished run with at least three checkpoints')

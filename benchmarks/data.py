@@ -14,10 +14,11 @@ from importlib.metadata import version
 from multiprocessing import Pool
 from pathlib import Path
 import datasets, numpy as np, psutil
-from annotated_transformer import preparation, runs
-from annotated_transformer.batching import Batches, plan
-from annotated_transformer.numbers import namer, shuffled
-from annotated_transformer.recipes import get_recipe
+from annotated_transformer import run_directory as runs
+from annotated_transformer.data import preprocessing as preparation
+from annotated_transformer.data.batching import Batches, plan
+from annotated_transformer.data.number_names import namer, shuffled
+from annotated_transformer.recipe import get_recipe
 
 def write_pairs(folder, n):
     "Two files with the names of the first n numbers in a fixed random order."

@@ -15,11 +15,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from annotated_transformer.attention import padding_mask
-from annotated_transformer.generation import beam_search
-from annotated_transformer.transformer import Prefixes
-from annotated_transformer.evaluation import test_split
-from annotated_transformer.translation import Translator
+from annotated_transformer.model.attention import padding_mask
+from annotated_transformer.inference.beam_search import beam_search
+from annotated_transformer.model.transformer import Prefixes
+from annotated_transformer.inference.evaluation import test_split
+from annotated_transformer.inference.translator import Translator
 
 class Ours:
     "`beam_search` in batches of sentences of like length."
@@ -76,7 +76,7 @@ class CTranslate2:
     "CTranslate2 with the weights in 32 bits, or in 8."
     def __init__(self, run, translator, a, compute_type='float32'):
         import ctranslate2
-        from annotated_transformer.engines import to_ctranslate2
+        from annotated_transformer.export.engines import to_ctranslate2
         t = translator.tokenizer
         with TemporaryDirectory() as folder:
             to_ctranslate2(run, folder, None if compute_type == 'float32' else compute_type)
@@ -96,7 +96,7 @@ class Marian:
     "Hugging Face's MarianMTModel and its `generate`."
     def __init__(self, run, translator, a):
         from transformers import MarianMTModel
-        from annotated_transformer.hugging_face import to_transformers
+        from annotated_transformer.export.transformers import to_transformers
         self.pad_id = translator.tokenizer.pad_id
         with TemporaryDirectory() as folder:
             try: to_transformers(run, folder)

@@ -8,11 +8,11 @@ import argparse, json, platform
 from importlib.metadata import version
 from pathlib import Path
 import torch
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.scores import significance
-from annotated_transformer.training import train
-from annotated_transformer.evaluation import evaluate, test_split
-from annotated_transformer.translation import Translator
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.inference.metrics import significance
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.evaluation import evaluate, test_split
+from annotated_transformer.inference.translator import Translator
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument('--recipe', default='demo', help='a named recipe (default: demo)')

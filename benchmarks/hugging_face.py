@@ -17,12 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 import torch
 import transformers
-from annotated_transformer.evaluation import test_split
-from annotated_transformer.files import digest
-from annotated_transformer.generation import length_penalty
-from annotated_transformer.hugging_face import to_transformers
-from annotated_transformer.tokenizer import moses_lc
-from annotated_transformer.translation import Translator
+from annotated_transformer.inference.evaluation import test_split
+from annotated_transformer.utils.io import digest
+from annotated_transformer.inference.beam_search import length_penalty
+from annotated_transformer.export.transformers import to_transformers
+from annotated_transformer.data.tokenizer import moses_lc
+from annotated_transformer.inference.translator import Translator
 
 ODD = ['', ' ', '  two  spaces ', 'a ', '\ttab\tand tab', 'no-break\u00a0space', 'thin\u2009space', '\u200bzero width', '\ufeffmark', 'line\u2028separator', 'a\nb', 'a\r', '\x00', '\x85', '😀 smile',
        '👨\u200d👩\u200d👧', '👍🏽', 'naïve Ωmega', '漢字かな', 'e\u0301', 'ﬁ Ⅷ ½', 'İstanbul', '▁', 'a▁b', '</s>', '<pad> a <s>', '<unk>', '<0x0A>', '<0xF0><0x9F>', '>>de<< hello', '&quot; &apos;s',

@@ -19,11 +19,11 @@ from statistics import median
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
-from annotated_transformer.processors import OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
-from annotated_transformer.optimizer import adam
-from annotated_transformer.parsing import recipes
-from annotated_transformer.regularization import label_smoothed_loss
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.cpu import OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.tasks.parsing.parser import recipes
+from annotated_transformer.model.loss import label_smoothed_loss
+from annotated_transformer.model.transformer import Transformer
 
 def best(functions, operations, seconds=.5):
     "GFLOP/s of each function in its best trial, by turns, in about `seconds` for each."

@@ -55,8 +55,8 @@ class Turns:
 
 def ours(turns, said):
     "`transformer_train` as it is, but for what `steps` change in it."
-    from annotated_transformer import training
-    from annotated_transformer.recipes import get_recipe
+    from annotated_transformer.training import trainer as training
+    from annotated_transformer.recipe import get_recipe
     changes = f"steps=1000000 save_every='1000000 steps' warmup_steps={WARMUP}"       # as in the other two, nothing is validated or saved
     for step in said['steps']: changes += ' ' + (changed[step](training) or '')
     update = training.update
@@ -107,7 +107,7 @@ def trainer(turns, said):
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
-    from annotated_transformer.recipes import recipes
+    from annotated_transformer.recipe import recipes
     from training import Marian
     pairs = load_from_disk(f"{said['folder']}/train")
     bos = pairs[0]['tgt'][0]
@@ -139,7 +139,7 @@ def trainer(turns, said):
 def batches_by(plan):
     "Batches of the train split that `plan(n_src, n_tgt, tokens, epoch)` has chosen."
     def change(training):
-        from annotated_transformer.batching import Batches
+        from annotated_transformer.data.batching import Batches
         import numpy as np
         class Chosen(Batches):
             def __init__(self, pairs, tokens, pad_id, seed):
@@ -177,13 +177,13 @@ def grouped(n_src, n_tgt, tokens, epoch):
 
 def sentences(n_src, n_tgt, tokens):
     "The mean number of sentences of our batches, and so of the same number of target tokens."
-    from annotated_transformer.batching import plan
+    from annotated_transformer.data.batching import plan
     return round(len(n_src) / len(plan(n_src, n_tgt, tokens)))
 
 def dense_loss(training):
     "JoeyNMT's: the smoothed targets as a matrix, their divergence from the log-probabilities, and which are right."
     import torch
-    from annotated_transformer import update
+    from annotated_transformer.training import train_step as update
     from torch.nn import functional as F
     def loss(logits, target, eps_ls, pad_id):
         log_p, target = logits.log_softmax(-1).flatten(0, 1), target.flatten()
@@ -197,7 +197,7 @@ def dense_loss(training):
 
 def written_out(training):
     "JoeyNMT's: attention as four operations in place of one, and dropout also on its weights and within the feed-forward layer."
-    from annotated_transformer.feed_forward import FeedForward
+    from annotated_transformer.model.feed_forward import FeedForward
     from torch.nn import functional as F
     def attention(Q, K, V, mask, p):
         scores = (Q / math.sqrt(Q.size(-1)) @ K.transpose(-2, -1)).masked_fill(~mask, -math.inf)
@@ -213,7 +213,7 @@ def loop_of_adam(training):
 
 def marian(training):
     "The trainer's model in our loop."
-    from annotated_transformer import runs
+    from annotated_transformer import run_directory as runs
     from training import Marian
     def build(c, pad_id):
         model = Marian(c)
@@ -223,7 +223,7 @@ def marian(training):
 
 def smoother(training):
     "The trainer's loss."
-    from annotated_transformer import update
+    from annotated_transformer.training import train_step as update
     from transformers.trainer_pt_utils import LabelSmoother
     def loss(logits, target, eps_ls, pad_id):
         n = (target != pad_id).sum()
@@ -259,9 +259,9 @@ def prepare(a, folder):
     "The data of our recipe, and the same as text for JoeyNMT. Returns the number of sentences of a batch, and what was prepared."
     import numpy as np
     from datasets import load_from_disk
-    from annotated_transformer.preparation import data_key, make_data
-    from annotated_transformer.recipes import recipes
-    from annotated_transformer.tokenizer import Tokenizer
+    from annotated_transformer.data.preprocessing import data_key, make_data
+    from annotated_transformer.recipe import recipes
+    from annotated_transformer.data.tokenizer import Tokenizer
     r = recipes[RECIPE]
     (folder / 'runs').mkdir()
     (folder / 'runs' / '.data').symlink_to(Path(a.store).resolve() if a.store else folder)

@@ -18,15 +18,15 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 from torch.nn import functional as F
-from annotated_transformer.batching import plan
-from annotated_transformer.core import n_parameters
-from annotated_transformer.hardware import mfu, peaks, train_flops
-from annotated_transformer.optimizer import adam
-from annotated_transformer.positional_encoding import PositionalEncoding
-from annotated_transformer.processors import by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
-from annotated_transformer.recipes import recipes
-from annotated_transformer.update import update
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.data.batching import plan
+from annotated_transformer.utils.plotting import n_parameters
+from annotated_transformer.analysis.hardware import mfu, peaks, train_flops
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.model.positional_encoding import PositionalEncoding
+from annotated_transformer.cpu import by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.recipe import recipes
+from annotated_transformer.training.train_step import update
+from annotated_transformer.model.transformer import Transformer
 
 class TorchTransformer(nn.Module):
     "torch.nn.Transformer between a tied embedding and the same sinusoids."

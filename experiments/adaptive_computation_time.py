@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 import torch
 from annotated_transformer.background.adaptive_computation_time import AdaptiveCell, ParityNetwork, RepeatedCell, draw_parity, judge_parity, parity_loss
-from annotated_transformer.numbers import fit
+from annotated_transformer.data.number_names import fit
 from recording import Parts, provenance
 
 UPDATES, RATES = {16: 2000, 32: 8000}, (3e-3, 1e-2)      # size → updates of 128 vectors; the highest rate of a run

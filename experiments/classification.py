@@ -13,12 +13,12 @@ from statistics import mean
 import numpy as np
 import torch
 from datasets import DatasetDict
-from annotated_transformer.classification import accuracy, relevance
-from annotated_transformer.corpora import load
-from annotated_transformer.log import read_metrics
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
+from annotated_transformer.tasks.classification.classifier import accuracy, relevance
+from annotated_transformer.data.corpora import load
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
 from recording import Parts, provenance
 
 ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.background.conditional_computation import MixtureOfExperts, ThinLSTM, unevenness
-from annotated_transformer.numbers import BOS, EOS, PAD, fit, shifted
-from annotated_transformer.text_files import read_lines
+from annotated_transformer.data.number_names import BOS, EOS, PAD, fit, shifted
+from annotated_transformer.data.text_files import read_lines
 from recording import Parts, provenance
 
 EXPERTS = {'no experts': (0, 0.), '2 experts, both asked': (2, 0.), '4 experts': (4, .1), '16 experts': (16, .1), '16 experts, no balancing': (16, 0.), '64 experts': (64, .1)}

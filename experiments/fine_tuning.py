@@ -11,13 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from accelerate import Accelerator
 from datasets import load_from_disk
-from annotated_transformer.log import read_metrics
-from annotated_transformer.models import load_model, read_config
-from annotated_transformer.preparation import batches_of
-from annotated_transformer.recipes import changed, get_recipe, recipe_of
-from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.training import train
-from annotated_transformer.update import validate
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.model.seq2seq import load_model, read_config
+from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.recipe import changed, get_recipe, recipe_of
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.training.trainer import train
+from annotated_transformer.training.train_step import validate
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--captions', required=True, help='folder of Multi30k')

@@ -13,9 +13,9 @@ import torch
 from torch.nn import functional as F
 from annotated_transformer.background.neural_gpu import ExtendedNeuralGPU, NeuralGPU, written_sums
 from annotated_transformer.background.recurrent import RecurrentConfig, RecurrentTranslator
-from annotated_transformer.config import TransformerConfig
-from annotated_transformer.numbers import BOS, EOS, PAD, fit, namer, shifted, shuffled, teacher_forcing
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.data.number_names import BOS, EOS, PAD, fit, namer, shifted, shuffled, teacher_forcing
+from annotated_transformer.model.transformer import Transformer
 from recording import Parts, provenance
 
 DROPS, FAMILIES, WAYS = (0., .1, .2, .3, .4), ('Neural GPU', 'Neural GPU, no shifts', 'LSTM, attention', 'Transformer'), ('at once', 'markov', 'tape')

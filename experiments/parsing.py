@@ -13,14 +13,14 @@ from functools import cache, partial
 from pathlib import Path
 import torch
 from datasets import Dataset, DatasetDict
-from annotated_transformer.log import read_metrics
-from annotated_transformer.next_word import told_next_word
-from annotated_transformer.parsing import Parser
-from annotated_transformer.recipes import changed, recipe_of, recipes
-from annotated_transformer.training import train
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.tasks.parsing.next_word import told_next_word
+from annotated_transformer.tasks.parsing.parser import Parser
+from annotated_transformer.recipe import changed, recipe_of, recipes
+from annotated_transformer.training.trainer import train
 from recording import Parts, provenance
-from annotated_transformer.treebank import as_known, known_words, parsing_pairs, parsing_split, source_line, treebank
-from annotated_transformer.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from
+from annotated_transformer.tasks.parsing.treebank import as_known, known_words, parsing_pairs, parsing_split, source_line, treebank
+from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from
 
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
     'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),

@@ -12,15 +12,15 @@ from pathlib import Path
 from statistics import mean, stdev
 import safetensors.torch
 from datasets import load_from_disk
-from annotated_transformer.checkpoints import checkpoints
-from annotated_transformer.evaluation import evaluate
-from annotated_transformer.log import read_metrics
-from annotated_transformer.models import load_model
-from annotated_transformer.preparation import batches_of
-from annotated_transformer.recipes import recipe_of, recipes
-from annotated_transformer.runs import open_run
-from annotated_transformer.text_files import read_parallel
-from annotated_transformer.translation import Translator
+from annotated_transformer.training.checkpoint import checkpoints
+from annotated_transformer.inference.evaluation import evaluate
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.model.seq2seq import load_model
+from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.recipe import recipe_of, recipes
+from annotated_transformer.run_directory import open_run
+from annotated_transformer.data.text_files import read_parallel
+from annotated_transformer.inference.translator import Translator
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('runs', nargs='+', help='finished runs')

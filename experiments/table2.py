@@ -17,18 +17,18 @@ from pathlib import Path
 from statistics import median
 import torch
 from torch import nn
-from annotated_transformer.comparison import bleu_by_length, families, update_flops
-from annotated_transformer.core import n_parameters
-from annotated_transformer.evaluation import evaluate, test_split
-from annotated_transformer.log import read_metrics
-from annotated_transformer.models import build
-from annotated_transformer.optimizer import adam
-from annotated_transformer.preparation import batches_of
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.regularization import label_smoothed_loss
-from annotated_transformer.tokenizer import moses_lc
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
+from annotated_transformer.analysis.table_2 import bleu_by_length, families, update_flops
+from annotated_transformer.utils.plotting import n_parameters
+from annotated_transformer.inference.evaluation import evaluate, test_split
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.model.seq2seq import build
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.model.loss import label_smoothed_loss
+from annotated_transformer.data.tokenizer import moses_lc
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
 from recording import Parts, provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

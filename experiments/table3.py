@@ -15,16 +15,16 @@ from statistics import mean
 import torch
 from accelerate import Accelerator
 from datasets import load_from_disk
-from annotated_transformer.config import count_parameters
-from annotated_transformer.evaluation import evaluate, test_split
-from annotated_transformer.hardware import peaks, train_flops, training_memory
-from annotated_transformer.log import read_metrics
-from annotated_transformer.models import load_model
-from annotated_transformer.preparation import batches_of
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
-from annotated_transformer.update import validate
-from annotated_transformer.variations import score_rank, table3, variation, verdicts
+from annotated_transformer.model.config import count_parameters
+from annotated_transformer.inference.evaluation import evaluate, test_split
+from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.model.seq2seq import load_model
+from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.training.train_step import validate
+from annotated_transformer.analysis.table_3 import score_rank, table3, variation, verdicts
 from recording import provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

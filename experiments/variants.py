@@ -12,16 +12,16 @@ from unittest.mock import patch
 import torch
 from accelerate import Accelerator
 from datasets import load_from_disk
-from annotated_transformer.evaluation import evaluate
-from annotated_transformer.log import read_metrics
-from annotated_transformer.models import load_model
-from annotated_transformer.preparation import batches_of
-from annotated_transformer.scores import significance
-from annotated_transformer.text_files import read_parallel
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
-from annotated_transformer.update import validate
-from annotated_transformer.variants import variant, variants
+from annotated_transformer.inference.evaluation import evaluate
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.model.seq2seq import load_model
+from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.inference.metrics import significance
+from annotated_transformer.data.text_files import read_parallel
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.training.train_step import validate
+from annotated_transformer.analysis.variants import variant, variants
 from recording import Parts, provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,7 +65,7 @@ def search(a):
         for alpha in (0., .3, .6, 1.):
             for beam in (1, 2, 4, 8, 16):
                 if beam == 1 and alpha or not alpha and name == 'length^α': continue        # greedy has no penalty; α = 0 is the same in both
-                with patch('annotated_transformer.generation.length_penalty', penalty): scores, written = evaluate(translator, sources, references, beam, alpha)
+                with patch('annotated_transformer.inference.beam_search.length_penalty', penalty): scores, written = evaluate(translator, sources, references, beam, alpha)
                 other = texts.setdefault((alpha, beam), written)                                # of the first form; the difference is paired
                 rows.append(dict(penalty=name, alpha=alpha, beam=beam, bleu=scores['lower-cased tokenised BLEU'], ahead_and_p=significance(written, other, references, lowercase=True),
                                  length=sum(len(w.split()) for w in written) / sum(len(r.split()) for r in references)))

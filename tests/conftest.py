@@ -3,8 +3,8 @@ import io, os, shlex, shutil, subprocess, sys
 from importlib import import_module
 from pathlib import Path
 import pytest
-from annotated_transformer.commands import call, homes
-from annotated_transformer.numbers import namer
+from annotated_transformer.cli.main import call, homes
+from annotated_transformer.data.number_names import namer
 
 SMALL = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=2 warmup_steps=2 average=1 save_every='2 steps'"
 TRAINED = "N=1 d_model=64 d_ff=128 vocab_size=100 tokens=1024 steps=200 warmup_steps=60 average=1 max_len=60 save_every='200 steps'"

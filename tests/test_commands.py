@@ -2,8 +2,8 @@
 import os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest
-from annotated_transformer.numbers import namer
-from annotated_transformer.commands import homes
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.cli.main import homes
 from conftest import SMALL, changed, in_here, names, run, write
 
 def test_help():
@@ -38,8 +38,8 @@ def test_unknown_recipe(capfd):
 
 def test_both_spellings():
     "fastcore 1 calls an option --data_dir, fastcore 2 --data-dir: both are understood, whichever is installed."
-    from annotated_transformer.commands import arguments
-    from annotated_transformer.training import transformer_train
+    from annotated_transformer.cli.main import arguments
+    from annotated_transformer.training.trainer import transformer_train
     for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
         assert arguments(transformer_train, option)[0]['data_dir'] == 'x'
 

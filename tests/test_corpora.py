@@ -3,9 +3,9 @@ test sentences that were trained on, pairs of which nothing is left."""
 import pytest
 from conftest import write
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
-from annotated_transformer.corpora import load
-from annotated_transformer.numbers import namer
-from annotated_transformer.preparation import Preparation, make_data
+from annotated_transformer.data.corpora import load
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.preprocessing import Preparation, make_data
 
 EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
 def tsv(folder, rows): return write(folder, train_tsv='\n'.join('\t'.join(row) for row in rows))

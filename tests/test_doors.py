@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest, torch
 from conftest import SMALL, in_here, names, refused, run, write
 from datasets import Dataset, DatasetDict
-from annotated_transformer.attention import MultiHeadAttention
-from annotated_transformer.config import TransformerConfig
-from annotated_transformer.generation import beam_search, sample
-from annotated_transformer.log import read_metrics
-from annotated_transformer.models import stepwise
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.training import train
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.translation import Translator
+from annotated_transformer.model.attention import MultiHeadAttention
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.inference.beam_search import beam_search, sample
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.model.seq2seq import stepwise
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.inference.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE = dict(os.environ, OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1')
@@ -71,7 +71,7 @@ def test_a_module_of_several_commands_runs_none(module, several, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 def test_a_module_of_one_command_is_that_command(classifier):
-    result = python('-m', 'annotated_transformer.classification', classifier[0], stdin='rain at last\n')
+    result = python('-m', 'annotated_transformer.tasks.classification.classifier', classifier[0], stdin='rain at last\n')
     assert result.returncode == 0 and result.stdout.count('\n') == 1, result.stderr
 
 def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
@@ -92,10 +92,10 @@ def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
 OWN = '''
 from dataclasses import dataclass
 from torch import nn
-from annotated_transformer.config import TransformerConfig
-from annotated_transformer.models import architecture
-from annotated_transformer.recipes import Recipe, recipes
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.model.seq2seq import architecture
+from annotated_transformer.recipe import Recipe, recipes
+from annotated_transformer.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class GatedConfig(TransformerConfig):

@@ -1,10 +1,10 @@
 "Texts and trees at the edges of what the tokenizer, the engines and the scores take."
 from importlib.util import find_spec
 import pytest
-from annotated_transformer.scores import significance
-from annotated_transformer.tokenizer import Tokenizer, cut_text, joined
-from annotated_transformer.translation import Translator
-from annotated_transformer.trees import read_trees
+from annotated_transformer.inference.metrics import significance
+from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.tasks.parsing.trees import read_trees
 from conftest import SMALL, changed, in_here, names, write
 
 def weak(capfd, folder, positions):
@@ -56,7 +56,7 @@ def test_significance_of_nothing():
 @pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')
 def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):
     "Greedy search finds the same with and without a penalty, also where the limit cuts it off: so log_prob must be the same."
-    from annotated_transformer.engines import CTranslate2
+    from annotated_transformer.export.engines import CTranslate2
     run = weak(capfd, tmp_path, 'sinusoidal')
     in_here(capfd, 'export', run)
     engine = CTranslate2.from_pretrained(run, device='cpu')

@@ -2,7 +2,7 @@
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest
-from annotated_transformer.numbers import namer
+from annotated_transformer.data.number_names import namer
 
 SMALL = "N=1 d_model=32 d_ff=64 h=2 vocab_size=300 tokens=512 steps=12 warmup_steps=6 average=2 max_len=80 save_every='2 steps'"
 

@@ -4,17 +4,18 @@ import bz2, gzip, io, lzma, os, zipfile
 import pytest
 from conftest import SMALL, changed, in_here, names, refused, write
 from datasets import Dataset, DatasetDict
-from annotated_transformer import checkpoints, files
-from annotated_transformer.engines import CTranslate2
-from annotated_transformer.files import one_line
-from annotated_transformer.numbers import namer
-from annotated_transformer.production import transformer_export
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.scores import bleu, exact, significance
-from annotated_transformer.tokenizer import Tokenizer, cut_text, joined, sentences_of
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
-from annotated_transformer.trees import read_trees, score_trees
+from annotated_transformer.training import checkpoint as checkpoints
+from annotated_transformer.utils import io as files
+from annotated_transformer.export.engines import CTranslate2
+from annotated_transformer.utils.io import one_line
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.cli.translate import transformer_export
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.inference.metrics import bleu, exact, significance
+from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.tasks.parsing.trees import read_trees, score_trees
 
 TEXT = ['seven', 'two hundred and twelve', 'ninety-nine', 'one hundred and five']
 
@@ -66,7 +67,7 @@ def test_what_the_eye_does_not_see_changes_nothing(odd, trained, capfd):
     assert exact([odd.format('acht')], ['acht']) == '100.0 % (1/1)'
 
 def test_a_mark_at_the_start_of_any_line_is_no_text(tmp_path):
-    from annotated_transformer.text_files import read_lines
+    from annotated_transformer.data.text_files import read_lines
     write(tmp_path, t_txt='\ufeffeins\nzwei\n\ufeffdrei\n')
     assert [*read_lines(tmp_path / 't.txt')] == ['eins', 'zwei', 'drei']
 
@@ -196,7 +197,7 @@ def test_a_root_that_only_wraps_counts_in_no_file():
         assert scores['F1'] == scores['recall'] == 100
 
 def test_quotation_marks_are_those_of_the_treebank():
-    from annotated_transformer.parsing import as_in_treebank
+    from annotated_transformer.tasks.parsing.parser import as_in_treebank
     assert as_in_treebank(['"', 'Go', '"', ',', '“', 'he', '”', '(', "n't"]) == ['``', 'Go', "''", ',', '``', 'he', "''", '-LRB-', "n't"]
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):

@@ -8,14 +8,14 @@ from itertools import product
 from pathlib import Path
 import pytest, torch
 from torch.nn.utils.rnn import pad_sequence
-from annotated_transformer.browser import all_switches, live_model, model_data, pack, sent, switched, translations
-from annotated_transformer.evaluation import test_split as held_out
-from annotated_transformer.generation import beam_search
-from annotated_transformer.live import live, live_numbers, transformer_live
-from annotated_transformer.numbers import namer
-from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.translation import Translator
+from annotated_transformer.web.browser import all_switches, live_model, model_data, pack, sent, switched, translations
+from annotated_transformer.inference.evaluation import test_split as held_out
+from annotated_transformer.inference.beam_search import beam_search
+from annotated_transformer.web.live import live, live_numbers, transformer_live
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.inference.translator import Translator
 from conftest import names
 
 NODE = shutil.which('node')

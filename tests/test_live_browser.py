@@ -2,11 +2,11 @@
 import json, re, shutil, subprocess
 from html import escape, unescape
 import pytest
-from annotated_transformer.browser import live_model, translations
-from annotated_transformer.live import live_numbers, transformer_live
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
+from annotated_transformer.web.browser import live_model, translations
+from annotated_transformer.web.live import live_numbers, transformer_live
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
 from conftest import TRAINED, changed, names, write
 
 CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)

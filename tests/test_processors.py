@@ -6,15 +6,15 @@ from accelerate import Accelerator
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
-from annotated_transformer import processors
-from annotated_transformer.config import TransformerConfig
-from annotated_transformer.optimizer import adam
-from annotated_transformer.processors import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.runs import new_model
-from annotated_transformer.training import train
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.update import recompute, update
+from annotated_transformer import cpu as processors
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.cpu import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.run_directory import new_model
+from annotated_transformer.training.trainer import train
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.train_step import recompute, update
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
 WIDE = TransformerConfig(vocab_size=2000, N=1, d_model=256, d_ff=1024, h=4, P_drop=.1)

@@ -2,7 +2,7 @@
 import gzip, json, os, random, shutil, sys
 import pytest, safetensors.torch, torch
 from conftest import SMALL, TRAINED, content, in_here, names, refused, run, write
-from annotated_transformer.files import digest
+from annotated_transformer.utils.io import digest
 
 @pytest.fixture
 def text(tmp_path): return write(tmp_path / 'exp' / 'data', train_en=names('en', 60), train_de=names('de', 60))
@@ -154,7 +154,8 @@ def test_edited_configuration(own, capfd, values, said):
 
 def test_export_leaves_nothing_behind(own, tmp_path, monkeypatch):
     "A gate that a user has built into the model is trained, saved and loaded, and cannot be exported without a word."
-    from annotated_transformer import engines, transformer
+    from annotated_transformer.export import engines
+    from annotated_transformer.model import transformer
     class Gated(transformer.Transformer):
         def __init__(self, *args):
             super().__init__(*args)
@@ -212,8 +213,8 @@ def mutated(data, rng):
 
 def test_any_configuration(own):
     "Whatever a configuration says, it is refused in words that name it, or changes nothing."
-    from annotated_transformer.commands import mendable
-    from annotated_transformer.translation import Translator
+    from annotated_transformer.cli.main import mendable
+    from annotated_transformer.inference.translator import Translator
     write_to = lambda: Translator.from_pretrained(own, 'cpu').translate(['twenty-one'], beam=1)
     whole, right, rng, refusals = (own / 'config.json').read_bytes(), write_to(), random.Random(0), 0
     for _ in range(100):

@@ -6,7 +6,7 @@ import pytest, yaml
 from execnb.nbio import dict2nb
 from nbdev.config import get_config
 from nbdev.process import NBProcessor
-from annotated_transformer.site import Anchors, Formulas, Relative
+from annotated_transformer.analysis.docs import Anchors, Formulas, Relative
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ConfigParser()

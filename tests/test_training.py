@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
-from annotated_transformer import training
-from annotated_transformer.checkpoints import checkpoints, newest_checkpoint
-from annotated_transformer.recipes import get_recipe
+from annotated_transformer.training import trainer as training
+from annotated_transformer.training.checkpoint import checkpoints, newest_checkpoint
+from annotated_transformer.recipe import get_recipe
 from conftest import changed, names
 
 CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
@@ -50,10 +50,10 @@ def test_shared_update(folder, whole, processes, accumulate):
 ONE_UPDATE = """
 import sys, torch
 from accelerate import Accelerator
-from annotated_transformer.config import TransformerConfig
-from annotated_transformer.models import Model
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.update import update
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.model.seq2seq import Model
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.train_step import update
 class Pair(Model):
     def __init__(self, config):
         super().__init__(config)
@@ -253,11 +253,11 @@ import sys, torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from accelerate import Accelerator
-from annotated_transformer.config import TransformerConfig
-from annotated_transformer.optimizer import adam
-from annotated_transformer.checkpoints import checkpoints, load_checkpoint, save_checkpoint
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.update import update
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.train_step import update
 accelerator = Accelerator(cpu=True)
 def make():
     model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.))

@@ -5,12 +5,12 @@ import pytest
 import safetensors.torch
 import torch
 from datasets import Dataset, DatasetDict
-from annotated_transformer.checkpoints import checkpoints
-from annotated_transformer.numbers import namer
-from annotated_transformer.log import read_metrics
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
+from annotated_transformer.training.checkpoint import checkpoints
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
 from conftest import SMALL, changed, content, in_here, names, refused, run, write
 
 LINES = ['seven', 'twenty-one', '', 'ninety-nine']

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from annotated_transformer.variations import table3
+from annotated_transformer.analysis.table_3 import table3
 
 NBS = Path(__file__).resolve().parents[1] / 'nbs'
 

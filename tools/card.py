@@ -2,7 +2,7 @@
 from pathlib import Path
 import matplotlib
 matplotlib.use('Agg')
-from annotated_transformer.core import book_map
+from annotated_transformer.utils.plotting import book_map
 
 ax = book_map()
 fig = ax.figure

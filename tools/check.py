@@ -179,7 +179,7 @@ def slug(heading):
 
 def links(root):
     "Every link within the site, figure, citation and claim that a text names exists; a first cell is a title and one line."
-    from annotated_transformer.site import defined
+    from annotated_transformer.analysis.docs import defined
     anchors, faults = {}, []
     for path in notebooks(root):
         code, text = list(cells(path)), list(cells(path, 'markdown'))

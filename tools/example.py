@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import save_file
-from annotated_transformer.recipes import get_recipe
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+from annotated_transformer.inference.translator import Translator
 
 RESULTS = Path(__file__).resolve().parents[1]/'nbs'/'results'
 RECIPE, CHANGES, SOURCE, TARGET = 'demo', "d_model=32 d_ff=64 tokens=2048 steps=1500 peak_lr=6e-3 save_every='250 steps'", 'twenty-one', 'einundzwanzig'

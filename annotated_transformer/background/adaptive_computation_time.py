@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..files import check
+from ..utils.io import check
 
 # %% ../../nbs/20h_adaptive_computation_time.ipynb #draw-parity
 def draw_parity(

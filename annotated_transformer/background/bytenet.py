@@ -11,8 +11,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..files import check, check_types
-from ..models import Model, architecture, follow
+from ..utils.io import check, check_types
+from ..model.seq2seq import Model, architecture, follow
 
 # %% ../../nbs/20c_bytenet.ipynb #dilated-conv
 class DilatedConv(nn.Conv1d):

@@ -9,7 +9,7 @@ __all__ = ['unevenness', 'MixtureOfExperts', 'ThinLSTM']
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..files import check
+from ..utils.io import check
 
 # %% ../../nbs/20i_conditional_computation.ipynb #unevenness
 def unevenness(

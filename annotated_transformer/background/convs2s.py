@@ -14,8 +14,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
-from ..files import check, check_types
-from ..models import Model, architecture, follow
+from ..utils.io import check, check_types
+from ..model.seq2seq import Model, architecture, follow
 
 # %% ../../nbs/20d_convs2s.ipynb #weight-normed
 def balanced(a:Tensor, b:Tensor) -> Tensor:

@@ -9,7 +9,7 @@ __all__ = ['by_place', 'mean_over', 'marginal_loss', 'bound_loss', 'reinforce_lo
 import torch
 from torch import Tensor
 from .recurrent import RecurrentTranslator
-from ..numbers import PAD, shifted, teacher_forcing
+from ..data.number_names import PAD, shifted, teacher_forcing
 
 # %% ../../nbs/20b_hard_attention.ipynb #by-place
 def by_place(

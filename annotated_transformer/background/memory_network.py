@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import trange
-from ..files import check, reading
+from ..utils.io import check, reading
 
 # %% ../../nbs/20f_memory_network.ipynb #question-class
 class Question(NamedTuple):

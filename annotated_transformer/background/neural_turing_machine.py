@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..files import check
+from ..utils.io import check
 
 # %% ../../nbs/20g_neural_turing_machine.ipynb #content-weights
 def content_weights(

@@ -11,8 +11,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from ..files import check, check_types
-from ..models import Model, architecture, follow
+from ..utils.io import check, check_types
+from ..model.seq2seq import Model, architecture, follow
 
 # %% ../../nbs/20a_recurrent.ipynb #recurrent-config
 SCORES = 'none', 'additive', 'dot', 'general', 'concat', 'location'
