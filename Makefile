@@ -18,7 +18,7 @@ check: .venv/installed-dev
 	$(BIN)/python tools/check.py --fast
 
 tables: .venv/installed-dev
-	PYTHONWARNINGS=ignore $(BIN)/jupyter nbconvert --to notebook --execute --inplace --log-level ERROR nbs/90_claims.ipynb nbs/91_api.ipynb
+	PYTHONWARNINGS=ignore $(BIN)/jupyter nbconvert --to notebook --execute --inplace --log-level ERROR nbs/guide/claims.ipynb nbs/guide/api.ipynb
 	$(BIN)/nbdev_clean
 
 readme: .venv/installed-dev

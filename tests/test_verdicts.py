@@ -38,12 +38,12 @@ def gradient(*left):
 def positions(*seen_past_far): return dict(np=np, sines=np.array([seen_past_far] * 3), table=np.array([(1., .3, 0.)] * 3))
 
 CASES = {
-    'C3.2b': ('32b_why_divide', 'saturation-check', [
+    'C3.2b': ('lab/why_divide', 'saturation-check', [
         ('holds', gradient(1, 1, .1, .1, .1)), ('holds in part', gradient(1, 1, .6, .3, .1)), ('does not hold as stated', gradient(1, 1, 1, 1, 1))]),
     'C3.5c': ('62a_variations', 'claim-positions', [
         ('holds on a toy', variations(0) | dict(tie=True)), ('contradicted on a toy', variations(1, E_learned=1) | dict(tie=False)),
         ('contradicted on a toy', variations(1, E_learned=-1) | dict(tie=False)), ('not shown on a toy', variations(1) | dict(tie=False))]),
-    'C3.5d': ('80b_heads', 'past-check-sines', [
+    'C3.5d': ('lab/heads', 'past-check-sines', [
         ('holds on a toy', positions(1, .9, .1)), ('holds on a toy', positions(1, .9, .8)), ('not shown on a toy', positions(1, .3, 0))]),
     'C6.1e': ('61d_comparison', 'claim', [
         ('holds on a toy', comparison([40, 41], [30, 31])), ('contradicted on a toy', comparison([20, 21], [30, 31])),
@@ -51,10 +51,10 @@ CASES = {
     'C6.2b': ('62a_variations', 'claim', [
         ('holds on a toy', variations(0, **PAPER)), ('holds in part on a toy', variations(1, A_h1=1)), ('mixed on a toy', variations(1, A_h1=1, C_N8=1)),
         ('contradicted on a toy', variations(1, **REVERSE)), ('not shown on a toy', variations(1))]),
-    'C6.3a': ('63d_next_word', 'claim', [
+    'C6.3a': ('lab/next_word', 'claim', [
         ('holds on a toy', parsers(2, 5)), ('contradicted on a toy', parsers(2, -5)), ('not shown on a toy', parsers(2, 0)),
         ('not shown on a toy', parsers(1, 5)), ('not shown on a toy', parsers(1, -5))]),
-    'CA': ('80b_heads', 'appendix-check', [
+    'CA': ('lab/heads', 'appendix-check', [
         ('holds in part on a toy', dict(looks=[1], best=[(.95, 3, 3)], both=torch.ones(1))),
         ('not shown on a toy', dict(looks=[1], best=[(.24, 3, 3)], both=torch.ones(1))), ('not shown on a toy', dict(looks=[], both=torch.ones(1)))])}
 

@@ -4,7 +4,7 @@
     python tools/check.py --fast              all but running the notebooks and the tests
     python tools/check.py clean 32_attention  only the checks named; a notebook's name runs that notebook
 """
-import argparse, ast, base64, csv, json, os, re, shutil, subprocess, sys, tempfile, threading, time
+import argparse, ast, base64, csv, json, os, posixpath, re, shutil, subprocess, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +23,11 @@ def run(*cmd, cwd):
 
 def tail(result, n=12): return '\n'.join((result.stdout + result.stderr).strip().splitlines()[-n:])
 
-def notebooks(root): return sorted((root/'nbs').glob('*.ipynb'))
+def notebooks(root): return sorted(p for p in (root/'nbs').rglob('*.ipynb') if '.ipynb_checkpoints' not in p.parts)
+
+def page(path):
+    "The path of a notebook below nbs/."
+    return path.as_posix().rpartition('/nbs/')[2]
 
 def cells(path, kind='code'):
     "(id, source, outputs) of the cells of one kind."
@@ -37,7 +41,7 @@ def module_of(path):
 
 def naming(path, key, faults):
     "A function that adds to `faults` one of this cell."
-    return lambda text: faults.append(f'{path.name}, cell {key}: {text}')
+    return lambda text: faults.append(f'{page(path)}, cell {key}: {text}')
 
 @contextmanager
 def scratch(root):
@@ -64,7 +68,7 @@ def clean(root):
     with scratch(root) as copy:
         result = run(BIN/'nbdev_clean', cwd=copy)
         if result.returncode: return [tail(result)]
-        return [f'{f} is not clean: run `nbdev_clean`' for f in changed(root, copy, 'nbs/*.ipynb')]
+        return [f'{f} is not clean: run `nbdev_clean`' for f in changed(root, copy, 'nbs/**/*.ipynb')]
 
 def sync(root):
     "`nbdev_export` has nothing to do, and every module has its notebook."
@@ -77,25 +81,19 @@ def sync(root):
                 for p in (f'{PACKAGE}/**/*.py', 'pyproject.toml') for f in changed(root, copy, p)]
 
 def imports(root):
-    "Notebooks import only modules of earlier notebooks, as `from annotated_transformer.x import …`, in cells of their own."
-    earlier, faults = set(), []
+    "The layers of the package import downwards only (import-linter); cells import nothing beside other code."
+    result = run(BIN/'lint-imports', '--no-cache', cwd=root)
+    faults = [tail(result, 40)] if result.returncode else []
     for path in notebooks(root):
         for key, source, _ in cells(path):
-            fault = naming(path, key, faults)
             if source.lstrip().startswith('%%'): continue
+            fault = naming(path, key, faults)
             try: tree = ast.parse(re.sub(r'^(\s*)[%!].*', r'\1pass', source, flags=re.MULTILINE))
             except SyntaxError as e: fault(f'does not parse: {e}'); continue
             found = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
-            for n in found:
-                for name in [a.name for a in n.names] if isinstance(n, ast.Import) else ['.' * n.level + (n.module or '')]:
-                    if not (name.startswith('.') or name.split('.')[0] == PACKAGE): continue
-                    if isinstance(n, ast.Import) or not name.startswith(PACKAGE + '.'): fault(f'imports {name}: write `from {PACKAGE}.x import …`')
-                    elif name.removeprefix(PACKAGE + '.') not in earlier:
-                        fault(f'imports {name}, which no earlier notebook exports: import from earlier ones only')
             runs = 'nbdev_export()' not in source and not re.search(r'^#\| *(export|eval: *false)', source, re.MULTILINE)
             if found and runs and not all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in tree.body):
                 fault('imports and other code: nbdev runs such a cell for the site; move the imports to a cell of their own')
-        earlier.add(module_of(path))
     return faults
 
 ALONE = """import os, sys, traceback
@@ -142,8 +140,8 @@ def lists(root):
     "A list has an empty line before it; without one it is shown as part of the paragraph. No backslash became a control character."
     texts = [(path.name, path.read_text(encoding='utf-8')) for path in root.glob('*.md')]
     for path in notebooks(root):
-        texts += [(f'{path.name}, cell {key}', source) for key, source, _ in cells(path, 'markdown')]
-        texts += [(f'{path.name}, what cell {key} shows', ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path)
+        texts += [(f'{page(path)}, cell {key}', source) for key, source, _ in cells(path, 'markdown')]
+        texts += [(f'{page(path)}, what cell {key} shows', ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path)
                   for o in outputs if 'text/markdown' in o.get('data', {})]
     faults, item = [], re.compile(r' *([-*+]|\d+[.)]) +\S')
     for where, text in texts:
@@ -161,8 +159,8 @@ def lint(root):
 
 def site(root):
     "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once, under the number of its title."
-    link, titles = root/'nbs'/'_quarto.yml', {p.name: next(cells(p, 'markdown'))[1].removeprefix('# ') for p in notebooks(root)}
-    rows = re.findall(r'^ *- *(?:{text: *"?(.*?)"?, *href: *)?([\w.-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
+    link, titles = root/'nbs'/'_quarto.yml', {page(p): next(cells(p, 'markdown'))[1].removeprefix('# ') for p in notebooks(root)}
+    rows = re.findall(r'^ *- *(?:{text: *"?(.*?)"?, *href: *)?([\w./-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
     sidebar, names = [name for _, name in rows], [*titles]
     faults = [] if link.is_symlink() and os.readlink(link) == '../_quarto.yml' else ['nbs/_quarto.yml is no link: run `ln -sf ../_quarto.yml nbs/`']
     faults += [f'{n} is missing from the sidebar: add it to _quarto.yml' for n in names if n not in sidebar]
@@ -183,13 +181,13 @@ def links(root):
     anchors, faults = {}, []
     for path in notebooks(root):
         code, text = list(cells(path)), list(cells(path, 'markdown'))
-        found = anchors[path.name] = {slug(h) for _, s, _ in text for h in re.findall(r'^#+ +(.+?) *$', s, re.MULTILINE)}
+        found = anchors[page(path)] = {slug(h) for _, s, _ in text for h in re.findall(r'^#+ +(.+?) *$', s, re.MULTILINE)}
         found |= {f'at-{key}' for key, _, _ in code} | {name.lower() for _, s, _ in code if s.startswith('#| exports') for name in defined(ast.parse(s).body)} | set(re.findall(r'\{#([\w-]+)', '\n'.join(s for _, s, _ in text)))
         labels = [m for _, s, _ in code for m in re.findall(r'^#\| *label: *(\S+)', s, re.MULTILINE)]
         found |= set(labels)
-        faults += [f'{path.name}: the label {x} is there twice: rename one' for x in sorted({x for x in labels if labels.count(x) > 1})]
+        faults += [f'{page(path)}: the label {x} is there twice: rename one' for x in sorted({x for x in labels if labels.count(x) > 1})]
         if text and not re.fullmatch(r'# .+\n\n> .+', text[0][1].strip()):
-            faults.append(f'{path.name}, cell {text[0][0]}: nbdev shows of the first text cell only `# title` and `> one line`: move the rest to a cell of its own')
+            faults.append(f'{page(path)}, cell {text[0][0]}: nbdev shows of the first text cell only `# title` and `> one line`: move the rest to a cell of its own')
     bib = root/'nbs'/'references.bib'
     cited = set(re.findall(r'^@\w+\{([^,]+),', bib.read_text(encoding='utf-8'), re.MULTILINE)) if bib.exists() else set()
     claims = root/'nbs'/'claims.csv'
@@ -203,16 +201,17 @@ def links(root):
             source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
             for target in re.findall(r'\]\((?!\w+:)([^)\s]+)', source):
                 file, _, anchor = target.partition('#')
-                if file and not (root/'nbs'/file).exists(): fault(f'links to {file}, which is not there')
-                elif anchor and anchor not in anchors.get(file or path.name, {anchor}): fault(f'links to {target}: {file or path.name} has no heading or label {anchor}')
+                there = posixpath.normpath(posixpath.join(posixpath.dirname(page(path)), file)) if file else page(path)
+                if not (root/'nbs'/there).exists(): fault(f'links to {file}, which is not there')
+                elif anchor and anchor not in anchors.get(there, {anchor}): fault(f'links to {target}: {there} has no heading or label {anchor}')
             for name in re.findall(r'(?<![\w.])@([A-Za-z][\w-]*)', source):
                 if name.startswith(('fig-', 'eq-', 'tbl-', 'sec-')):
-                    if name not in anchors[path.name]: fault(f'@{name} is no label of this chapter')
+                    if name not in anchors[page(path)]: fault(f'@{name} is no label of this chapter')
                 elif name not in cited: fault(f'@{name} is not in nbs/references.bib')
         for kind in 'markdown', 'code':
             for key, source, _ in cells(path, kind):
                 where = source if kind == 'markdown' else ' '.join(re.findall(r'^#\| *claim:(.*)', source, re.MULTILINE))
-                faults += [f'{path.name}, cell {key}: {x} is no claim of nbs/claims.csv'
+                faults += [f'{page(path)}, cell {key}: {x} is no claim of nbs/claims.csv'
                            for x in sorted(set(re.findall(r'\bC(?:\d\.\d|4)[a-z]\b|\bCA\b', where)) - ids)]
     return faults
 
@@ -223,9 +222,11 @@ def pages(root):
         if result.returncode:
             causes = re.findall(r'^\w+Error: .*', result.stderr, re.MULTILINE)[-1:] + [result.stderr.rpartition('\nException: ')[2].strip()]
             return ['; '.join(causes) + '\nmend the cell: for the site, only exported and import cells run']
-        made = {p.name: copy/'_proc'/p.name for p in notebooks(root)}
+        made = {page(p): copy/'_proc'/page(p) for p in notebooks(root)}
         faults = [f'{name} is missing from _proc: is {copy} below a hidden folder?' for name, p in made.items() if not p.exists()]
-        def page(file): return re.sub(r'^\d+[a-z]*_', '', file)
+        def address(file, at=''):
+            folder, name = posixpath.split(posixpath.normpath(posixpath.join(posixpath.dirname(at), file)))
+            return posixpath.join(folder, re.sub(r'^\d+[a-z]*_', '', name).rpartition('.')[0])
         anchors, linked = {}, set()
         for name, p in made.items():
             shown = json.loads(p.read_text(encoding='utf-8'))['cells'] if p.exists() else []
@@ -235,10 +236,11 @@ def pages(root):
             text = '\n\n'.join(''.join(t) for c in shown for t in ([c['source']] if c['cell_type'] == 'markdown' else
                                [o['data']['text/markdown'] for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]))
             code = {c['id']: ''.join(c['source']) for c in shown if c['cell_type'] == 'code' and (c['source'] or c['outputs'])}
-            anchors[page(p.stem)] = {slug(h) for h in re.findall(r'^#+ +(.+?) *$', text, re.MULTILINE)} | {*re.findall(r'\{#([\w.-]+)', text)} | {
+            anchors[address(name)] = {slug(h) for h in re.findall(r'^#+ +(.+?) *$', text, re.MULTILINE)} | {*re.findall(r'\{#([\w.-]+)', text)} | {
                 (re.findall(r'^#\| *label: *(\S+)', source, re.MULTILINE) or [key])[0] for key, source in code.items()}
-            linked |= {(page(file or p.stem), anchor, name) for file, anchor in re.findall(r'\]\((?:[^)\s#]*?(\w+)\.(?:html|ipynb))?#([\w.-]+)\)', text)}
-        return faults + [f'{name} links to {file}.html#{anchor}: no heading, label, cell or exported definition of that page has this name, see chapter 91_api'
+            linked |= {(address(file, name) if file else address(name), anchor, name)
+                       for file, anchor in re.findall(r'\]\((?!\w+:)([^)\s#]*\.(?:html|ipynb))?#([\w.-]+)\)', text)}
+        return faults + [f'{name} links to {file}.html#{anchor}: no heading, label, cell or exported definition of that page has this name, see `Anchors` in library/analysis/docs'
                          for file, anchor, name in sorted(linked) if anchor not in anchors.get(file, {anchor})]
 
 def readme(root):
@@ -251,7 +253,7 @@ def spelling(root):
     with tempfile.TemporaryDirectory() as tmp:
         for path in notebooks(root):
             for kind in 'code', 'markdown':
-                for key, source, _ in cells(path, kind): (Path(tmp)/f'{path.name}, cell {key}').write_text(source, encoding='utf-8')
+                for key, source, _ in cells(path, kind): (Path(tmp)/f'{page(path)}, cell {key}').write_text(source, encoding='utf-8')
         for path in root.glob('*.md'): shutil.copy(path, tmp)
         result = run(BIN/'codespell', '--config', root/'.codespellrc', '.', cwd=tmp)
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
@@ -322,9 +324,9 @@ def notebook(path, root):
     "`nbdev_test` passes one notebook; no cell without a flag is slow, with a note where it may be the machine; what the cells print is what was saved."
     status, said = cooked(path, root)
     for line in said.splitlines():
-        if line.startswith('NOTE '): print(f'note {path.stem}: {line[5:]}', flush=True)
+        if line.startswith('NOTE '): print(f'note {page(path)}: {line[5:]}', flush=True)
     faults = [line.removeprefix('FAULT ') for line in said.splitlines() if line.startswith('FAULT ')]
-    return faults + ([f'{path.name} fails: mend it and see `nbdev_test --path nbs/{path.name}`\n' + '\n'.join(said.strip().splitlines()[-20:])] if status else [])
+    return faults + ([f'{page(path)} fails: mend it and see `nbdev_test --path nbs/{page(path)}`\n' + '\n'.join(said.strip().splitlines()[-20:])] if status else [])
 
 def pytest(path, root):
     "The tests of one file pass."
@@ -349,7 +351,7 @@ def main():
     args = parser.parse_args()
     root, checks = args.root.resolve(), dict(FAST)
     tests = {p.stem: partial(pytest, p) for p in sorted((root/'tests').glob('test_*.py'), reverse=True)}     # the longest first
-    if not args.fast: checks = tests | checks | {p.stem: partial(notebook, p) for p in notebooks(root)}
+    if not args.fast: checks = tests | checks | {page(p).removesuffix('.ipynb'): partial(notebook, p) for p in notebooks(root)}
     if unknown := set(args.names) - set(checks): parser.error(f'no check is called {", ".join(sorted(unknown))}')
     checks = {name: checks[name] for name in args.names or checks}
     failed = 0

@@ -10,6 +10,8 @@ DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.MULTILINE)
 CALLOUT = re.compile(r'^::: *\{\.callout-(\w+)(?: title="(.*?)")?.*?\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
 ONLY_SITE = re.compile(r'^::: *\{\.content-visible when-format="html"\}\n.*?\n:::$', re.MULTILINE | re.DOTALL)
 ONLY_HERE = re.compile(r'^::: *\{\.content-visible unless-format="html"\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
+SHELVES = {'The book': '[0-9]*.ipynb', 'Predecessors': 'predecessors/*.ipynb', 'Experiments': 'lab/*.ipynb', 'Guides': 'guide/*.ipynb',
+           'The library': 'library/**/*.ipynb'}
 LINK = re.compile(r'(\]\()(?!\w+:|[/#])([^)\s]+)(\))')
 
 def from_root(markdown, site):
@@ -29,7 +31,10 @@ def settings(root):
     config.read(root/'settings.ini', encoding='utf-8')
     return config['DEFAULT']
 
-def address(notebook, site): return f'{site}/{re.sub(r"^[0-9]+[a-z]*_", "", Path(notebook).stem)}.html'
+def address(notebook, site):
+    "Where a notebook, named by its path below nbs/, is on the site."
+    folder, name = posixpath.split(notebook)
+    return posixpath.join(site, folder, re.sub(r'^[0-9]+[a-z]*_', '', name).removesuffix('.ipynb') + '.html')
 
 def site_of(root): c = settings(root); return c['doc_host'] + c['doc_baseurl']
 
@@ -50,11 +55,14 @@ def shown(cell, site):
 def llms(root):
     "A table of contents for language models (llmstxt.org): each chapter's title, address and one line."
     c = settings(root)
-    lines = [f'# {c["title"]}', '', f'> {c["description"]}', '', '## Chapters', '']
-    for path in sorted((root/'nbs').glob('[0-9]*.ipynb')):
-        if not (first := re.match(r'# (.+)\n\n> (.+)', nbformat.read(path, 4).cells[0].source)): sys.exit(f'{path.name}: begin with `# title` and `> one line`')
-        title, line = first.groups()
-        lines.append(f'- [{title}]({address(path, site_of(root))}): {line}')
+    lines = [f'# {c["title"]}', '', f'> {c["description"]}']
+    for shelf, pattern in SHELVES.items():
+        lines += ['', f'## {shelf}', '']
+        for path in sorted((root/'nbs').glob(pattern)):
+            name = path.relative_to(root/'nbs').as_posix()
+            if not (first := re.match(r'# (.+)\n\n> (.+)', nbformat.read(path, 4).cells[0].source)): sys.exit(f'{name}: begin with `# title` and `> one line`')
+            title, line = first.groups()
+            lines.append(f'- [{title}]({address(name, site_of(root))}): {line}')
     return '\n'.join(lines) + '\n'
 
 def readme(root):

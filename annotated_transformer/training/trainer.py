@@ -182,7 +182,7 @@ def transformer_train(
     chosen = get_recipe(recipe, set) if recipe else changed(recipe_of(begun), set)
     if bleu and name_of(chosen.model) == 'classifier': raise ValueError(
         f'--bleu {bleu}: a classifier gives labels, no translations')
-    watch = bleu and partial(import_module(package + 'evaluation').watch_bleu, bleu)
+    watch = bleu and partial(import_module(package + 'inference.evaluation').watch_bleu, bleu)
     train(chosen, corpus, out, data_dir, resume, skip_damaged, track,
           init_from=init_from, watch=watch or None)
     if os.environ.get('RANK', '0') == '0': closing(out)
