@@ -14,9 +14,10 @@ from fastcore.basics import patch
 from .model.config import TransformerConfig, presets
 from .utils.io import check, check_types, checked
 from .model.seq2seq import every_chapter, kinds_of, read_config
-from .training.optimizer import schedules, scheduled
+from .training.optimizer import scheduled, schedules
 from .data.preprocessing import Preparation
-from .model.transformer import Transformer  # noqa: F401 (makes it known)
+from annotated_transformer.model.transformer import (  # noqa: F401 (makes it known)
+    Transformer)
 
 # %% ../nbs/library/recipe.ipynb #recipe
 @dataclass(frozen=True)

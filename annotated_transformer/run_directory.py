@@ -12,13 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 import torch
 from torch import nn
-from .training.checkpoint import checkpoints, newest_checkpoint, own_folder
+from .training.checkpoint import (
+    checkpoints, newest_checkpoint, own_folder)
 from .data.corpora import parse_name
 from .utils.io import claim, digest, link, read_json, replace_text
-from .model.seq2seq import build, name_of, read_config, read_weights
+from .model.seq2seq import (
+    build, name_of, read_config, read_weights)
 from .data.preprocessing import data_key, make_data
-from .cpu import (
-    faster_products, use_cheap_dropout, use_onednn)
+from .cpu import faster_products, use_cheap_dropout, use_onednn
 from .recipe import Recipe, recipe_of
 from .data.tokenizer import Tokenizer, tokenizer_files
 from .training.train_step import recompute

@@ -19,9 +19,11 @@ from statistics import median
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
-from annotated_transformer.cpu import OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.cpu import (
+    OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout,
+    use_onednn)
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.tasks.parsing.parser import recipes
+from annotated_transformer.recipe import recipes
 from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.transformer import Transformer
 

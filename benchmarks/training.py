@@ -23,7 +23,8 @@ from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.analysis.hardware import mfu, peaks, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
-from annotated_transformer.cpu import by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.cpu import (
+    by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn)
 from annotated_transformer.recipe import recipes
 from annotated_transformer.training.train_step import update
 from annotated_transformer.model.transformer import Transformer

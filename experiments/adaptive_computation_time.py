@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 import torch
-from annotated_transformer.background.adaptive_computation_time import AdaptiveCell, ParityNetwork, RepeatedCell, draw_parity, judge_parity, parity_loss
+from annotated_transformer.background.adaptive_computation_time import (
+    AdaptiveCell, ParityNetwork, RepeatedCell, draw_parity, judge_parity, parity_loss)
 from annotated_transformer.data.number_names import fit
 from recording import Parts, provenance
 

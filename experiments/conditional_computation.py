@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from annotated_transformer.background.conditional_computation import MixtureOfExperts, ThinLSTM, unevenness
+from annotated_transformer.background.conditional_computation import (
+    MixtureOfExperts, ThinLSTM, unevenness)
 from annotated_transformer.data.number_names import BOS, EOS, PAD, fit, shifted
 from annotated_transformer.data.text_files import read_lines
 from recording import Parts, provenance

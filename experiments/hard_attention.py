@@ -9,9 +9,12 @@ import argparse, json, platform, subprocess, sys, time
 from importlib.metadata import version
 from pathlib import Path
 import torch
-from annotated_transformer.background.hard_attention import bound_loss, marginal_loss, reinforce_loss
-from annotated_transformer.background.recurrent import RecurrentConfig, RecurrentTranslator
-from annotated_transformer.data.number_names import exact_match, fit, number_names, pair_batches, shuffled, symbols, teacher_forcing
+from annotated_transformer.background.hard_attention import (
+    bound_loss, marginal_loss, reinforce_loss)
+from annotated_transformer.background.recurrent import (
+    RecurrentConfig, RecurrentTranslator)
+from annotated_transformer.data.number_names import (
+    exact_match, fit, number_names, pair_batches, shuffled, symbols, teacher_forcing)
 
 class Chooser(RecurrentTranslator):
     "Looks at the likeliest place where it is asked to."

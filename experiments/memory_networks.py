@@ -11,7 +11,8 @@ import argparse, json, time
 from pathlib import Path
 from statistics import mean
 import torch
-from annotated_transformer.background.memory_network import MemoryNetwork, fit_memory, judge_memory, read_babi, story_ids, words_of
+from annotated_transformer.background.memory_network import (
+    MemoryNetwork, fit_memory, judge_memory, read_babi, story_ids, words_of)
 from recording import Parts, provenance
 
 COLUMNS = {   # hops, places, linear start, noise, tying; the joint ones learn all tasks together

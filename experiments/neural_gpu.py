@@ -11,10 +11,13 @@ import argparse, json, random, time
 from pathlib import Path
 import torch
 from torch.nn import functional as F
-from annotated_transformer.background.neural_gpu import ExtendedNeuralGPU, NeuralGPU, written_sums
-from annotated_transformer.background.recurrent import RecurrentConfig, RecurrentTranslator
+from annotated_transformer.background.neural_gpu import (
+    ExtendedNeuralGPU, NeuralGPU, written_sums)
+from annotated_transformer.background.recurrent import (
+    RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.model.config import TransformerConfig
-from annotated_transformer.data.number_names import BOS, EOS, PAD, fit, namer, shifted, shuffled, teacher_forcing
+from annotated_transformer.data.number_names import (
+    BOS, EOS, PAD, fit, namer, shifted, shuffled, teacher_forcing)
 from annotated_transformer.model.transformer import Transformer
 from recording import Parts, provenance
 

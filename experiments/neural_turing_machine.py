@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 import torch
-from annotated_transformer.background.neural_turing_machine import CopyLSTM, NeuralTuringMachine, copy_loss, draw_copies, judge_copies
+from annotated_transformer.background.neural_turing_machine import (
+    CopyLSTM, NeuralTuringMachine, copy_loss, draw_copies, judge_copies)
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.data.number_names import fit
 from recording import Parts, provenance

@@ -19,8 +19,10 @@ from annotated_transformer.tasks.parsing.parser import Parser
 from annotated_transformer.recipe import changed, recipe_of, recipes
 from annotated_transformer.training.trainer import train
 from recording import Parts, provenance
-from annotated_transformer.tasks.parsing.treebank import as_known, known_words, parsing_pairs, parsing_split, source_line, treebank
-from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from
+from annotated_transformer.tasks.parsing.treebank import (
+    as_known, known_words, parsing_pairs, parsing_split, source_line, treebank)
+from annotated_transformer.tasks.parsing.trees import (
+    Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from)
 
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
     'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),

@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 import numpy as np
 from annotated_transformer.tasks.parsing.treebank import signature, treebank
-from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, linearise, score_trees, tree_from
+from annotated_transformer.tasks.parsing.trees import (
+    Tree, bracket_counts, linearise, score_trees, tree_from)
 
 def right_branching(words, tags):
     "Every word the left part of a VP that holds the rest, S around all: no grammar at all."

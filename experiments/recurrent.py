@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 from annotated_transformer.model.attention import MultiHeadAttention
-from annotated_transformer.background.recurrent import RecurrentConfig, RecurrentTranslator
+from annotated_transformer.background.recurrent import (
+    RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.data.number_names import (
-    PAD, draw_numbers, exact_match, fit, number_names, pair_batches, shifted, shuffled, symbols, to_ids, true_alignment)
+    PAD, draw_numbers, exact_match, fit, number_names, pair_batches, shifted, shuffled,
+    symbols, to_ids, true_alignment)
 from annotated_transformer.model.transformer import Transformer
 
 EDGES = [3, 20, 28, 36, 44, 52, 68]      # letters of the German name

@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import median
 import torch
 from torch import nn
-from annotated_transformer.analysis.table_2 import bleu_by_length, families, update_flops
+from annotated_transformer.analysis.table_2 import (
+    bleu_by_length, families, update_flops)
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
 from annotated_transformer.training.metrics_log import read_metrics

@@ -24,7 +24,8 @@ from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import validate
-from annotated_transformer.analysis.table_3 import score_rank, table3, variation, verdicts
+from annotated_transformer.analysis.table_3 import (
+    score_rank, table3, variation, verdicts)
 from recording import provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -92,10 +92,6 @@ def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
 OWN = '''
 from dataclasses import dataclass
 from torch import nn
-from annotated_transformer.model.config import TransformerConfig
-from annotated_transformer.model.seq2seq import architecture
-from annotated_transformer.recipe import Recipe, recipes
-from annotated_transformer.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class GatedConfig(TransformerConfig):

@@ -12,7 +12,8 @@ from annotated_transformer.data.number_names import namer
 from annotated_transformer.cli.translate import transformer_export
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.inference.metrics import bleu, exact, significance
-from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
+from annotated_transformer.data.tokenizer import (
+    Tokenizer, cut_text, joined, sentences_of)
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.tasks.parsing.trees import read_trees, score_trees

@@ -8,7 +8,8 @@ from itertools import product
 from pathlib import Path
 import pytest, torch
 from torch.nn.utils.rnn import pad_sequence
-from annotated_transformer.web.browser import all_switches, live_model, model_data, pack, sent, switched, translations
+from annotated_transformer.web.browser import (
+    all_switches, live_model, model_data, pack, sent, switched, translations)
 from annotated_transformer.inference.evaluation import test_split as held_out
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.web.live import live, live_numbers, transformer_live

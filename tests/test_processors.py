@@ -9,7 +9,8 @@ from torch.testing import assert_close
 from annotated_transformer import cpu as processors
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.cpu import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.cpu import (
+    OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn)
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import new_model
 from annotated_transformer.training.trainer import train

@@ -5,7 +5,8 @@ import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer.training import trainer as training
-from annotated_transformer.training.checkpoint import checkpoints, newest_checkpoint
+from annotated_transformer.training.checkpoint import (
+    checkpoints, newest_checkpoint)
 from annotated_transformer.recipe import get_recipe
 from conftest import changed, names
 
@@ -253,11 +254,7 @@ import sys, torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from accelerate import Accelerator
-from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.training.train_step import update
 accelerator = Accelerator(cpu=True)
 def make():
     model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.))

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from annotated_transformer.tasks.parsing.treebank import treebank
-from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, linearise, read_trees, score_trees, tree_from
+from annotated_transformer.tasks.parsing.trees import (
+    Tree, bracket_counts, linearise, read_trees, score_trees, tree_from)
 
 ROOT = Path(__file__).parents[1]
 spec = importlib.util.spec_from_file_location('parsing_baselines', ROOT / 'experiments' / 'parsing_baselines.py')

@@ -18,7 +18,8 @@ from .feed_forward import FeedForward
 from ..utils.io import checked, fits, read_json
 from .seq2seq import architecture, load_model, name_of
 from .positional_encoding import PositionalEncoding
-from .layers import AddNorm, DecoderLayer, EncoderLayer, Stack
+from .layers import (
+    AddNorm, DecoderLayer, EncoderLayer, Stack)
 
 # %% ../../nbs/36_transformer.ipynb #transformer
 @architecture('transformer', TransformerConfig)

@@ -25,7 +25,8 @@ from .metrics_log import Due, Log, read_metrics
 from ..model.seq2seq import name_of, read_config
 from .optimizer import make_optimizer
 from ..data.preprocessing import batches_of
-from .distributed import Interrupt, any_says, meet, on_main
+from annotated_transformer.training.distributed import (
+    Interrupt, any_says, meet, on_main)
 from ..recipe import Recipe, changed, get_recipe, recipe_of
 from ..run_directory import begin, new_model
 from .train_step import ahead, update, validate

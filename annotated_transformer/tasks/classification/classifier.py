@@ -22,8 +22,7 @@ from ...cli.main import command
 from ...model.embeddings import Embedding
 from ...inference.evaluation import test_split
 from ...model.feed_forward import FeedForward
-from ...utils.io import (
-    bare, check, check_types, reading, write_line)
+from ...utils.io import bare, check, check_types, reading, write_line
 from ...model.seq2seq import Model, architecture
 from ...model.positional_encoding import PositionalEncoding
 from ...cli.translate import blocks

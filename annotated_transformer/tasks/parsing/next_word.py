@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ...model.attention import subsequent_mask
 from ...model.config import TransformerConfig
 from ...model.seq2seq import architecture, follow
-from .parser import Parser  # noqa: F401 (and its recipes)
+from annotated_transformer.tasks.parsing.parser import (  # noqa: F401 (and its recipes)
+    Parser)
 from ...recipe import Recipe, recipes
 from ...data.tokenizer import Tokenizer
 from ...model.transformer import Transformer

@@ -28,7 +28,8 @@ from ...inference.metrics import show_scores
 from ...inference.translator import Translator
 from .treebank import (
     as_known, packed, source_line, split_of, treebank)
-from .trees import Tree, read_trees, score_trees, tree_from
+from annotated_transformer.tasks.parsing.trees import (
+    Tree, read_trees, score_trees, tree_from)
 
 # %% ../../../nbs/63c_parsing.ipynb #parser
 class Parser(Translator):
