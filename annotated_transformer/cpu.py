@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['by_onednn', 'weight_gradient', 'OneDNNProduct', 'onednn_linear', 'has_onednn', 'use_onednn', 'faster_products',
-           'cheap_dropout', 'use_cheap_dropout', 'SmoothedLoss', 'top_k']
+           'cheap_dropout', 'use_cheap_dropout', 'top_k']
 
 # %% ../nbs/library/cpu.ipynb #imports
 import math, time
@@ -130,27 +130,6 @@ def use_cheap_dropout(
         plain = type(m) is nn.Dropout and not m.inplace
         if plain and 'forward' not in vars(m): m.forward = partial(cheap_dropout, m)
     return model
-
-# %% ../nbs/library/cpu.ipynb #smoothed-loss
-class SmoothedLoss(torch.autograd.Function):
-    "Sum of cross-entropies with smoothed targets; the gradient of each is p - q."
-    @staticmethod
-    def forward(ctx, logits, target, eps_ls, pad_id):               # (n, V), (n,)
-        log_p, pad = logits.log_softmax(-1), (target == pad_id)[:, None]
-        right = target[:, None].masked_fill(pad, 0)      # pad_id may be negative
-        ctx.save_for_backward(log_p, right, pad)
-        ctx.eps_ls = eps_ls
-        return -((1 - eps_ls) * log_p.gather(-1, right) + eps_ls * log_p.mean(
-            -1, keepdim=True)).masked_fill(pad, 0).sum()
-
-    @staticmethod
-    def backward(ctx, grad):
-        log_p, right, pad = ctx.saved_tensors
-        # in the place of log_p, which is not needed again
-        p = log_p.exp_().sub_(ctx.eps_ls / log_p.size(-1))
-        return p.scatter_add_(
-            -1, right, p.new_full(right.shape, ctx.eps_ls - 1)
-        ).mul_(grad).masked_fill_(pad, 0), None, None, None
 
 # %% ../nbs/library/cpu.ipynb #top-k
 def top_k(

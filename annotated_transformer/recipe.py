@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from fastcore.basics import patch
 from .model.config import TransformerConfig, presets
-from .utils.io import check, check_types, checked
-from .model.seq2seq import every_chapter, kinds_of, read_config
-from .training.optimizer import scheduled, schedules
+from .utils.validation import check, check_types, checked
+from .model.seq2seq import every_chapter, kinds_of
+from .model.pretrained import read_config
 from .data.preprocessing import Preparation
 from annotated_transformer.model.transformer import (  # noqa: F401 (makes it known)
     Transformer)
@@ -65,7 +65,7 @@ def check_recipe(recipe:Recipe):
     check(values, 'seed', least=0, below=2**23)
     check(values, 'weight_decay momentum', least=0, below=1)
     check(values, 'optimizer', among=('adam', 'adamw', 'sgd'))
-    check(values, 'schedule', among=schedules)
+    check(values, 'schedule', among=('inverse_sqrt', 'cosine', 'constant'))
     check(values, 'products', among=('auto', 'onednn', 'pytorch'))
     if recipe.weight_decay and recipe.optimizer == 'adam':
         raise ValueError("weight_decay is for optimizer='adamw' or 'sgd'")
@@ -77,13 +77,6 @@ def check_recipe(recipe:Recipe):
         raise ValueError(f"save_every={recipe.save_every!r}: "
                          "write '10 minutes', '1 epoch' or '500 steps'")
     check_types(recipe.preparation)                       # which checks the rest itself
-
-# %% ../nbs/library/recipe.ipynb #lr
-@patch
-def lr(self:Recipe, step:int) -> float:
-    "The learning rate of an update, §5.3."
-    peak = self.peak_lr or (self.model.d_model * self.warmup_steps) ** -.5
-    return scheduled(step, peak, self.warmup_steps, self.steps, self.schedule)
 
 # %% ../nbs/library/recipe.ipynb #recipes
 recipes = {name: Recipe(model) for name, model in presets.items()}

@@ -10,7 +10,7 @@ from datasets import load_from_disk
 from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
 from annotated_transformer.data.batching import Batches
-from annotated_transformer.training.checkpoint import checkpoints
+from annotated_transformer.run_directory import checkpoints
 from annotated_transformer.training.train_step import validate
 from annotated_transformer.model.transformer import Transformer
 

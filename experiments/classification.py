@@ -15,7 +15,7 @@ import torch
 from datasets import DatasetDict
 from annotated_transformer.tasks.classification.classifier import accuracy, relevance
 from annotated_transformer.data.corpora import load
-from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.run_directory import read_metrics
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator

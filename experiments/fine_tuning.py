@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from accelerate import Accelerator
 from datasets import load_from_disk
-from annotated_transformer.training.metrics_log import read_metrics
-from annotated_transformer.model.seq2seq import load_model, read_config
+from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.model.pretrained import load_model, read_config
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.recipe import changed, get_recipe, recipe_of
 from annotated_transformer.data.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 import torch
 from datasets import Dataset, DatasetDict
-from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.run_directory import read_metrics
 from annotated_transformer.tasks.parsing.next_word import told_next_word
 from annotated_transformer.tasks.parsing.parser import Parser
 from annotated_transformer.recipe import changed, recipe_of, recipes

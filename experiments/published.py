@@ -12,13 +12,11 @@ from pathlib import Path
 from statistics import mean, stdev
 import safetensors.torch
 from datasets import load_from_disk
-from annotated_transformer.training.checkpoint import checkpoints
+from annotated_transformer.run_directory import checkpoints, open_run, read_metrics
 from annotated_transformer.inference.evaluation import evaluate
-from annotated_transformer.training.metrics_log import read_metrics
-from annotated_transformer.model.seq2seq import load_model
+from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.recipe import recipe_of, recipes
-from annotated_transformer.run_directory import open_run
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.inference.translator import Translator
 

@@ -21,7 +21,7 @@ from annotated_transformer.analysis.table_2 import (
     bleu_by_length, families, update_flops)
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
-from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.run_directory import read_metrics
 from annotated_transformer.model.seq2seq import build
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.data.preprocessing import batches_of

@@ -13,8 +13,8 @@ import torch
 from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.inference.evaluation import evaluate
-from annotated_transformer.training.metrics_log import read_metrics
-from annotated_transformer.model.seq2seq import load_model
+from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.inference.metrics import significance
 from annotated_transformer.data.text_files import read_parallel

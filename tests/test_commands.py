@@ -39,7 +39,7 @@ def test_unknown_recipe(capfd):
 def test_both_spellings():
     "fastcore 1 calls an option --data_dir, fastcore 2 --data-dir: both are understood, whichever is installed."
     from annotated_transformer.cli.main import arguments
-    from annotated_transformer.training.trainer import transformer_train
+    from annotated_transformer.cli.train import transformer_train
     for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
         assert arguments(transformer_train, option)[0]['data_dir'] == 'x'
 

@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.inference.beam_search import beam_search, sample
-from annotated_transformer.training.metrics_log import read_metrics
+from annotated_transformer.run_directory import read_metrics
 from annotated_transformer.model.seq2seq import stepwise
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train

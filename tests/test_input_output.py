@@ -9,7 +9,7 @@ from annotated_transformer.utils import io as files
 from annotated_transformer.export.engines import CTranslate2
 from annotated_transformer.utils.io import one_line
 from annotated_transformer.data.number_names import namer
-from annotated_transformer.cli.translate import transformer_export
+from annotated_transformer.cli.export import transformer_export
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.inference.metrics import bleu, exact, significance
 from annotated_transformer.data.tokenizer import (
@@ -198,7 +198,7 @@ def test_a_root_that_only_wraps_counts_in_no_file():
         assert scores['F1'] == scores['recall'] == 100
 
 def test_quotation_marks_are_those_of_the_treebank():
-    from annotated_transformer.tasks.parsing.parser import as_in_treebank
+    from annotated_transformer.cli.parse import as_in_treebank
     assert as_in_treebank(['"', 'Go', '"', ',', '“', 'he', '”', '(', "n't"]) == ['``', 'Go', "''", ',', '``', 'he', "''", '-LRB-', "n't"]
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):

@@ -12,7 +12,8 @@ from annotated_transformer.web.browser import (
     all_switches, live_model, model_data, pack, sent, switched, translations)
 from annotated_transformer.inference.evaluation import test_split as held_out
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.web.live import live, live_numbers, transformer_live
+from annotated_transformer.web.live import live, live_numbers
+from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.model.transformer import Transformer

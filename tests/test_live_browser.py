@@ -3,7 +3,8 @@ import json, re, shutil, subprocess
 from html import escape, unescape
 import pytest
 from annotated_transformer.web.browser import live_model, translations
-from annotated_transformer.web.live import live_numbers, transformer_live
+from annotated_transformer.web.live import live_numbers
+from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator

@@ -12,7 +12,7 @@ from annotated_transformer.training.optimizer import adam
 from annotated_transformer.cpu import (
     OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn)
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.run_directory import new_model
+from annotated_transformer.training.run_setup import new_model
 from annotated_transformer.training.trainer import train
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.train_step import recompute, update

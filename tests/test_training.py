@@ -5,8 +5,7 @@ import pytest, safetensors.torch, torch
 from accelerate.commands.config import load_config_from_file
 from torch.testing import assert_close
 from annotated_transformer.training import trainer as training
-from annotated_transformer.training.checkpoint import (
-    checkpoints, newest_checkpoint)
+from annotated_transformer.run_directory import checkpoints, newest_checkpoint
 from annotated_transformer.recipe import get_recipe
 from conftest import changed, names
 

@@ -5,9 +5,8 @@ import pytest
 import safetensors.torch
 import torch
 from datasets import Dataset, DatasetDict
-from annotated_transformer.training.checkpoint import checkpoints
+from annotated_transformer.run_directory import checkpoints, read_metrics
 from annotated_transformer.data.number_names import namer
-from annotated_transformer.training.metrics_log import read_metrics
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator

@@ -6,7 +6,6 @@
 __all__ = ['alike', 'families', 'update_flops', 'bleu_by_length']
 
 # %% ../../nbs/61d_comparison.ipynb #imports
-import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from ..background.bytenet import ByteNetConfig

@@ -9,7 +9,7 @@ __all__ = ['unevenness', 'MixtureOfExperts', 'ThinLSTM']
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.io import check
+from ..utils.validation import check
 
 # %% ../../nbs/predecessors/conditional_computation.ipynb #unevenness
 def unevenness(

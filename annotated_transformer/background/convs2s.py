@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
-from ..utils.io import check, check_types
+from ..utils.validation import check, check_types
 from ..model.seq2seq import Model, architecture, follow
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed

@@ -13,7 +13,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import trange
-from ..utils.io import check, reading
+from ..utils.validation import check
+from ..utils.io import reading
 
 # %% ../../nbs/predecessors/memory_network.ipynb #question-class
 class Question(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.io import check
+from ..utils.validation import check
 
 # %% ../../nbs/predecessors/neural_gpu.ipynb #written-sums
 def written_sums(

@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.io import check
+from ..utils.validation import check
 
 # %% ../../nbs/predecessors/neural_turing_machine.ipynb #content-weights
 def content_weights(

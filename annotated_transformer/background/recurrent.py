@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from ..utils.io import check, check_types
+from ..utils.validation import check, check_types
 from ..model.seq2seq import Model, architecture, follow
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config

@@ -16,7 +16,8 @@ from datasets import load_from_disk
 from filelock import FileLock
 from .batching import Batches, encode
 from .corpora import fingerprint, load, parse_name
-from ..utils.io import check, check_types, claim, digest
+from ..utils.validation import check, check_types
+from ..utils.io import claim, digest
 from .text_files import scratch_folder
 from .tokenizer import (
     Tokenizer, moses_lc, tokenizer_files, training_text)

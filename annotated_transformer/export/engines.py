@@ -10,11 +10,10 @@ import importlib, math, re, shlex
 from pathlib import Path
 import torch
 from fastcore.basics import patch
-from ..training.checkpoint import find_weights
+from ..run_directory import find_weights, open_run
 from ..utils.io import digest, read_json
 from ..inference.beam_search import Hypothesis
 from ..model.positional_encoding import positional_encoding
-from ..run_directory import open_run
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from datasets import load_from_disk
-from ..training.metrics_log import read_metrics
-from ..run_directory import open_run
+from ..run_directory import open_run, read_metrics
 from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ..utils.io import check, fits
+from ..utils.validation import check, fits
 from ..model.seq2seq import check_stepwise
 from ..cpu import top_k
 

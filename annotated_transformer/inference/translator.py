@@ -9,21 +9,20 @@ __all__ = ['check_alike', 'Translator', 'distinct']
 import math
 from functools import partial
 from itertools import islice
-from pathlib import Path
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
-from ..training.checkpoint import find_weights
+from ..run_directory import find_weights, open_run
 from ..utils.plotting import heatmap
-from ..utils.io import bare, check, digest, one_line
+from ..utils.io import bare, digest, one_line
+from ..utils.validation import check
 from .beam_search import (
     Hypothesis, beam_search, check_search, sample)
-from ..model.seq2seq import load_model
+from ..model.pretrained import load_model
 from ..cpu import use_onednn
-from ..run_directory import open_run
 from ..data.tokenizer import (
     cut_text, joined, moses_detok, moses_lc, sentences_of, tokenizer_files)
 

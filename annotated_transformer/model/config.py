@@ -7,7 +7,7 @@ __all__ = ['presets', 'TransformerConfig', 'count_parameters']
 
 # %% ../../nbs/30_model_architecture.ipynb #imports
 from dataclasses import dataclass
-from ..utils.io import check, check_types
+from ..utils.validation import check, check_types
 
 # %% ../../nbs/30_model_architecture.ipynb #transformer-config
 @dataclass(frozen=True)

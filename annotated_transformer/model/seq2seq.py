@@ -4,19 +4,14 @@
 
 # %% auto #0
 __all__ = ['architectures', 'follow', 'Model', 'stepwise', 'of_the_package', 'check_stepwise', 'architecture', 'every_chapter',
-           'name_of', 'kinds_of', 'build', 'TextConfig', 'read_config', 'save_weights', 'made_for', 'read_weights',
-           'load_model']
+           'name_of', 'kinds_of', 'build']
 
 # %% ../../nbs/library/model/seq2seq.ipynb #imports
-import json, pkgutil
+import pkgutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from importlib import import_module
-from pathlib import Path
-import safetensors.torch
 import torch
 from torch import Tensor, nn
-from ..utils.io import check_types, checked, digest, read_json
 
 # %% ../../nbs/library/model/seq2seq.ipynb #model
 def follow(
@@ -152,115 +147,3 @@ def kinds_of(name:str) -> tuple[type, type]:
 def build(config, pad_id:int=0) -> nn.Module:
     "A new model of a known configuration."
     return kinds_of(name_of(config))[1](config, pad_id)
-
-# %% ../../nbs/library/model/seq2seq.ipynb #text-config
-@dataclass(frozen=True)
-class TextConfig:
-    "What config.json of a run says of its text, beside the model. Checks its types."
-    pad_id: int = 0
-    source: str = ''                # languages
-    target: str = ''
-    text: str = 'raw'               # how it was prepared
-    corpus: str = ''
-    tokenizer: str | None = None    # digest of tokenizer.model
-    source_tokenizer: str | None = None   # and of source.model, where there is one
-
-    def __post_init__(self): check_types(self)
-
-# %% ../../nbs/library/model/seq2seq.ipynb #read-config
-def read_config(
-    run_dir,
-    model:nn.Module=None,   # of the run, where its architecture is not a known one
-) -> dict:
-    """config.json of a run, each field that a model needs checked, and the tokenizer.
-    Raises FileNotFoundError or ValueError naming the file and what is wrong with it."""
-    run_dir = Path(run_dir)
-    path = run_dir / 'config.json'
-    if not path.is_file():
-        raise FileNotFoundError(
-            f'{run_dir} holds no config.json: is it a finished run?')
-    config = read_json(path)
-    if not isinstance(config, dict) or 'model' not in config:
-        raise ValueError(f'{path} describes no model: is {run_dir} a run directory?')
-    # runs from before there were others do not say it
-    name = config.setdefault('architecture', 'transformer')
-    try: kind = kinds_of(name)[0] if model is None else type(model.config)
-    except (ValueError, TypeError) as e:
-        home = config.get('module')
-        where = f'. It was defined in {home}: --import {home}' if home else ''
-        raise ValueError(f'{path}: {e}{where}') from e
-    settings = checked(kind, config['model'], str(path))
-    names = [k for k in TextConfig.__dataclass_fields__ if k in config]
-    text = checked(TextConfig, {k: config[k] for k in names}, str(path))
-    if not 0 <= text.pad_id < settings.vocab_size:
-        raise ValueError(f'{path}: pad_id={text.pad_id} is no token')
-    for name, was in dict(tokenizer=text.tokenizer,
-                          source=text.source_tokenizer).items():
-        file = run_dir / f'{name}.model'
-        if was and file.is_file() and digest(file) != was: raise ValueError(
-            f'{file} is not the one that this model was trained with: put it back')
-    return config | asdict(text) | dict(model=asdict(settings))
-
-# %% ../../nbs/library/model/seq2seq.ipynb #weights
-def save_weights(weights:dict, config, path):
-    "Write tensors, and the configuration that they were trained with."
-    said = None if config is None else dict(config=json.dumps(asdict(config)))
-    safetensors.torch.save_file(weights, path, said)    # one key: several have no order
-
-def made_for(path, config):
-    """Raises ValueError if a .safetensors file cannot be read, or says that its weights
-    were trained with other settings."""
-    try:
-        with safetensors.safe_open(path, 'pt') as f: said = f.metadata() or {}
-        was = json.loads(said['config']) if config and 'config' in said else {}
-    except (safetensors.SafetensorError, OSError, ValueError) as e:
-        raise ValueError(f'{path} is damaged ({e})') from e
-    for k, v in was.items():
-        free = k.startswith('P_') or k in ('eps_ls', 'max_len')
-        now = getattr(config, k, None)
-        if not free and v != now: raise ValueError(
-            f'{path}: trained with {k}={v}, config.json says {now}')
-
-def read_weights(
-    path,              # a .safetensors file
-    model:nn.Module,   # it must fit
-) -> dict:             # parameter's name → tensor
-    """Raises ValueError naming the file and the tensor that is missing, unknown, of
-    another shape or not finite, or the setting that the weights were not made for."""
-    def wrong(text): raise ValueError(f'{path}: {text}')
-    made_for(path, getattr(model, 'config', None))
-    try: found = safetensors.torch.load_file(path)
-    except (safetensors.SafetensorError, OSError) as e: wrong(f'damaged ({e})')
-    weights, same = {}, {}                             # tied weights have several names
-    for k, p in model.named_parameters(remove_duplicate=False):
-        same.setdefault(p, []).append(k)
-    for p, names in same.items():
-        at = next((k for k in names if k in found), None)
-        if at is None: wrong(f'{names[0]} is missing')
-        w = weights[names[0]] = found[at]
-        if w.shape != p.shape: wrong(f'{at} has shape {tuple(w.shape)}, '
-                                     f'config.json asks for {tuple(p.shape)}')
-        if not w.isfinite().all(): wrong(f'{at} holds numbers that are not finite')
-    if more := found.keys() - {k for names in same.values() for k in names}:
-        wrong(f'this model has no {min(more)}')
-    return weights
-
-# %% ../../nbs/library/model/seq2seq.ipynb #load-model
-def load_model(
-    run_dir,                       # folder that training wrote
-    weights='model.safetensors',   # file in it, e.g. one of `checkpoints/`
-    model:nn.Module=None,          # to fill, where its architecture is not a known one
-) -> nn.Module:                    # the trained model, in evaluation mode
-    """Load a trained model. Raises FileNotFoundError naming what is missing,
-    ValueError naming what is damaged or does not belong together."""
-    config, path = read_config(run_dir, model), Path(run_dir) / weights
-    if not path.is_file(): raise FileNotFoundError(
-        f'{run_dir} holds no {weights}: finish the run with --resume, or make a model '
-        f'of its checkpoints with `transformer_average {run_dir}`')
-    if model is None:
-        kind, _ = kinds_of(config['architecture'])
-        settings = kind(**config['model'])
-        made_for(path, settings)                       # before anything is built
-        model = build(settings, config['pad_id'])
-    model.load_state_dict(read_weights(path, model), strict=False)
-    return model.eval()

@@ -15,8 +15,10 @@ from .attention import (
 from .config import TransformerConfig, count_parameters
 from .embeddings import Embedding, Generator
 from .feed_forward import FeedForward
-from ..utils.io import checked, fits, read_json
-from .seq2seq import architecture, load_model, name_of
+from ..utils.validation import checked, fits
+from ..utils.io import read_json
+from .seq2seq import architecture, name_of
+from .pretrained import load_model
 from .positional_encoding import PositionalEncoding
 from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from ..utils.io import check
+from ..utils.validation import check
 from ..inference.beam_search import beam_search
 from ..model.seq2seq import Model
 from ..data.tokenizer import Tokenizer

@@ -9,7 +9,6 @@ __all__ = ['known_corpora', 'class_names', 'text_and_class', 'read_headlines', '
 # %% ../../../nbs/lab/news.ipynb #imports
 import csv
 from collections import Counter
-from pathlib import Path
 from datasets import DatasetDict
 from .classifier import ClassifierConfig
 from ...data.corpora import known_corpora, readers, short_names

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 import torch
 from torch import Tensor
-from ...utils.io import check
+from ...utils.validation import check
 
 # %% ../../../nbs/library/tasks/parsing/constraints.ipynb #unfinished
 @dataclass(frozen=True)
