@@ -1,21 +1,25 @@
 # make demo   train the number names on this machine and score them: no data, no GPU needed
 # make test   every check: in sync, clean, notebooks run, tests pass
-# make check  the fast checks only, without running the notebooks
+# make check  in sync, clean, links, imports …: nothing is run, under a minute
+# make test-all  with the series of kills and the fuzzing, too
 # make tables the tables of claims and of the API, which are made from the other notebooks, anew
 # make readme README.md from nbs/index.ipynb
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check tables readme clean
+.PHONY: demo test test-all check tables readme clean
 
 demo: .venv/installed
 	$(BIN)/transformer_demo
 
 test: .venv/installed-dev
-	$(BIN)/python tools/check.py
+	$(BIN)/python -m pytest -q -n logical --dist worksteal
+
+test-all: .venv/installed-dev
+	$(BIN)/python -m pytest -q -n logical --dist worksteal -m "nightly or not nightly"
 
 check: .venv/installed-dev
-	$(BIN)/python tools/check.py --fast
+	$(BIN)/python tools/check.py
 
 tables: .venv/installed-dev
 	PYTHONWARNINGS=ignore $(BIN)/jupyter nbconvert --to notebook --execute --inplace --log-level ERROR nbs/guide/claims.ipynb nbs/guide/api.ipynb

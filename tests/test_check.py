@@ -1,16 +1,26 @@
 "tools/check.py must find the faults that are planted here in a small project."
-import json, shutil, subprocess, sys, threading
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+import pytest
+from check import CHECKS
+from pages import ROOT, in_fresh_process, run_page, same
+
+LAYERS = """[importlinter]
+root_package = annotated_transformer
+
+[importlinter:contract:layers]
+name = Imports point down
+type = layers
+layers =
+    annotated_transformer.attention
+    annotated_transformer.core
+"""
 
 def sh(*cmd, cwd=None): return subprocess.run(list(map(str, cmd)), cwd=cwd, capture_output=True, text=True)
-
-def check(root, *args):
-    "Exit status and output of check.py on the project in `root`."
-    result = sh(sys.executable, ROOT/'tools'/'check.py', '--root', root, *args)
-    return result.returncode, result.stdout + result.stderr
 
 def export(root): assert not sh(Path(sys.executable).parent/'nbdev_export', cwd=root).returncode
 
@@ -45,6 +55,7 @@ def healthy(tmp_path_factory):
     root = tmp_path_factory.mktemp('healthy')
     for name in '.codespellrc', 'ruff.toml': shutil.copy(ROOT/name, root)
     (root/'settings.ini').write_text(''.join(line for line in (ROOT/'settings.ini').open() if not line.startswith('procs')))   # has no such module
+    (root/'.importlinter').write_text(LAYERS)
     (root/'nbs').mkdir()
     (root/'_quarto.yml').write_text(SIDEBAR)
     (root/'nbs'/'_quarto.yml').symlink_to('../_quarto.yml')
@@ -60,11 +71,12 @@ def healthy(tmp_path_factory):
 def project(healthy, tmp_path): return Path(shutil.copytree(healthy, tmp_path/'project', symlinks=True))
 
 def test_healthy(healthy):
-    "No fault, no FAIL: every check but pytest, which would run this file."
-    status, out = check(healthy, '--fast')
-    assert not status and out.splitlines()[-1] == '12 passed, 0 failed', out
-    status, out = check(healthy, '00_core', '32_attention', 'index')
-    assert not status and out.splitlines()[-1] == '3 passed, 0 failed', out
+    "No fault, no FAIL."
+    result = sh(sys.executable, ROOT/'tools'/'check.py', '--root', healthy)
+    assert not result.returncode and result.stdout.splitlines()[-1] == f'{len(CHECKS)} passed, 0 failed', result.stdout + result.stderr
+    for name in '00_core', '32_attention', 'index': assert page(healthy, name) == ([], [])
+
+def page(root, name, *args): return in_fresh_process(run_page, root/'nbs'/f'{name}.ipynb', *args)
 
 def unclean(root): edit(root/'nbs'/'00_core.ipynb', 3, execution_count=7)
 
@@ -75,8 +87,7 @@ def no_notebook(root): (root/'annotated_transformer'/'extra.py').write_text('x =
 def never_exported(root): (root/'annotated_transformer'/'attention.py').unlink()
 def ignored(root): (root/'.gitignore').write_text('attention.py\n'); never_exported(root)
 def old_index(root): (root/'annotated_transformer'/'_modidx.py').write_text('d = {}\n')
-def forward(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['from annotated_transformer.attention import four'])
-def plain_import(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['import annotated_transformer.core'])
+def forward(root): (root/'annotated_transformer/core.py').open('a').write('from .attention import four\n')
 
 def mixed(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['import math\n', 'assert math.pi > 3'])
 def hidden_target(root):
@@ -132,6 +143,7 @@ def shown_solution(root):
 def wide(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['assert double(2) == 4' + ' + 0' * 20])
 def unused(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['import math'])
 def trap(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['def collect(x, into=[]): into.append(x)'])
+def silent(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['four(1);'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1))'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 
 @pytest.mark.parametrize('plant, name, said', [
@@ -141,13 +153,11 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (never_exported, 'sync', 'annotated_transformer/attention.py is not'),
     (ignored, 'sync', 'annotated_transformer/attention.py is not'),
     (old_index, 'sync', 'annotated_transformer/_modidx.py is not'),
-    (forward, 'imports', '00_core.ipynb, cell step-3: imports annotated_transformer.attention, which no earlier notebook'),
-    (plain_import, 'imports', '32_attention.ipynb, cell step-4: imports annotated_transformer.core: write `from'),
+    (forward, 'imports', 'annotated_transformer.core -> annotated_transformer.attention'),
     (mixed, 'imports', '32_attention.ipynb, cell step-4: imports and other code'),
     (hidden_target, 'pages', '00_core.ipynb links to attention.html#four: no heading, label, cell or exported definition'),
     (dead_place, 'pages', '00_core.ipynb links to attention.html#at-step-2: no'),
     (broken_module, 'modules', '`import annotated_transformer.attention` fails'),
-    (assertion, '32_attention', 'AssertionError'),
     (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
     (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
@@ -175,27 +185,26 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (wide, 'lint', 'E501 Line too long'),
     (unused, 'lint', 'F401'),
     (trap, 'lint', 'B006'),
-    (stale, '32_attention', "cell step-4 was saved with '5' and now gives '4'"),
 ])
 def test_fault(project, plant, name, said):
     plant(project)
-    status, out = check(project, name)
-    assert status == 1 and out.splitlines()[-1] == '0 passed, 1 failed', out
-    assert f'FAIL {name}: ' in out and said in out, out
+    faults = CHECKS[name](project)
+    assert faults and any(said in fault for fault in faults), faults
 
-@pytest.mark.parametrize('limit, said', ((.1, 'FAIL'), (1000, 'note')))
-def test_slow_cell(project, monkeypatch, capsys, limit, said):
-    "A cell without a flag that takes too long is named, here after a tenth of a second; one that another machine may manage is noted."
-    monkeypatch.syspath_prepend(ROOT/'tools')
-    import check as tool
-    monkeypatch.setattr(tool, 'KITCHEN', tool.KITCHEN.replace('seconds > 10', 'seconds > .05').replace('seconds > 20', f'seconds > {limit}'))
-    monkeypatch.setattr(tool, 'kitchens', threading.local())
+@pytest.mark.parametrize('plant, said', [(assertion, 'AssertionError'), (stale, "cell step-4 was saved with '5' and now gives '4'"), (silent, "was saved with '5' and now gives ''")])
+def test_a_page_that_fails(project, plant, said):
+    plant(project)
+    faults, _ = page(project, '32_attention')
+    assert faults and any(said in fault for fault in faults), faults
+
+@pytest.mark.parametrize('slower', (2, 10_000))
+def test_slow_cell(project, slower):
+    "A cell without a flag that takes too long is a fault, here after a twentieth of a second; one that another machine may manage is noted."
     edit(project/'nbs'/'32_attention.ipynb', 4, source=['#| varies: true\n', 'sum(range(20_000_000))'])
-    faults = tool.notebook(project/'nbs'/'32_attention.ipynb', project)
-    out = [f'FAIL {f}' for f in faults] + capsys.readouterr().out.splitlines()
-    assert len(out) == 1 and out[0].startswith(said) and 'cell step-4 takes ' in out[0], out
+    said = page(project, '32_attention', .05, slower)[slower == 10_000]
+    assert len(said) == 1 and 'cell step-4 takes ' in said[0], said
     edit(project/'nbs'/'32_attention.ipynb', 4, source=['#| slow\n', 'sum(range(20_000_000))'])
-    assert not tool.notebook(project/'nbs'/'32_attention.ipynb', project)
+    assert page(project, '32_attention', .05, slower) == ([], [])
 
 def test_readme(project):
     "Hidden cells go, a page is linked on the site with its notebook beside it, images become files with their captions below."
@@ -210,8 +219,6 @@ def test_readme(project):
 
 @pytest.mark.parametrize('a, b, agree', [('loss 0.71', 'loss 0.72', True), ('loss 0.71', 'loss 0.74', False), ('12,000 words', '12,100 words', True), ('1e-9', '9e-9', False), ('1e-15', '9e-15', True),
                                          ('yes', 'no', False), ('a  b', 'a b', True), ('3 of 4', '2 of 4', False), ('', '1', False)])
-def test_same(a, b, agree, monkeypatch):
+def test_same(a, b, agree):
     "Words must agree, numbers to one per cent or to one unit of a decimal."
-    monkeypatch.syspath_prepend(ROOT/'tools')
-    from check import same
     assert same(a, b) == agree

@@ -1,7 +1,14 @@
 "A grid of runs that is killed goes on: what was finished stays, and the run at hand continues from its last checkpoint."
-import json, os, signal, subprocess, sys, time
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+
 import pytest
+
 from annotated_transformer.data.number_names import namer
 
 SMALL = "N=1 d_model=32 d_ff=64 h=2 vocab_size=300 tokens=512 steps=12 warmup_steps=6 average=2 max_len=80 save_every='2 steps'"

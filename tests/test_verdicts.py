@@ -1,11 +1,14 @@
 """Can a computed verdict come out otherwise? The cell that prints it is run on planted results, one for each word that it may say."""
-import io, json
+import io
+import json
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+
 from annotated_transformer.analysis.table_3 import table3
 
 NBS = Path(__file__).resolve().parents[1] / 'nbs'

@@ -1,17 +1,16 @@
-"""Run the project's checks and end with one line `N passed, N failed`.
+"""Check that notebooks, package and pages are in order, without running them; ends with one line `N passed, N failed`.
 
-    python tools/check.py                     every check
-    python tools/check.py --fast              all but running the notebooks and the tests
-    python tools/check.py clean 32_attention  only the checks named; a notebook's name runs that notebook
+    python tools/check.py               every check
+    python tools/check.py clean links   only the checks named
 """
-import argparse, ast, base64, csv, json, os, posixpath, re, shutil, subprocess, sys, tempfile, threading, time
+import argparse, ast, base64, csv, json, os, posixpath, re, shutil, subprocess, sys, tempfile, time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
+from readme import site_of
 
 ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
-WORKERS, MAX_LINES, MAX_SECONDS, SLOWER, MAX_IMAGE = 2, 40, 10, 2, 120_000      # a machine may be twice as slow as the author's
+MAX_LINES, MAX_IMAGE = 40, 120_000
 
 def surroundings():
     "As a user has them (nbdev does nothing at all where IN_TEST is set), one thread per process."
@@ -238,6 +237,7 @@ def pages(root):
             code = {c['id']: ''.join(c['source']) for c in shown if c['cell_type'] == 'code' and (c['source'] or c['outputs'])}
             anchors[address(name)] = {slug(h) for h in re.findall(r'^#+ +(.+?) *$', text, re.MULTILINE)} | {*re.findall(r'\{#([\w.-]+)', text)} | {
                 (re.findall(r'^#\| *label: *(\S+)', source, re.MULTILINE) or [key])[0] for key, source in code.items()}
+            text = text.replace(f']({site_of(root)}/', '](' + '../' * name.count('/'))        # nbdev's own links, if no processor has made them relative
             linked |= {(address(file, name) if file else address(name), anchor, name)
                        for file, anchor in re.findall(r'\]\((?!\w+:)([^)\s#]*\.(?:html|ipynb))?#([\w.-]+)\)', text)}
         return faults + [f'{name} links to {file}.html#{anchor}: no heading, label, cell or exported definition of that page has this name, see `Anchors` in library/analysis/docs'
@@ -253,88 +253,12 @@ def spelling(root):
     with tempfile.TemporaryDirectory() as tmp:
         for path in notebooks(root):
             for kind in 'code', 'markdown':
-                for key, source, _ in cells(path, kind): (Path(tmp)/f'{page(path)}, cell {key}').write_text(source, encoding='utf-8')
+                for key, source, _ in cells(path, kind): (Path(tmp)/f'{page(path)}, cell {key}'.replace('/', '|')).write_text(source, encoding='utf-8')
         for path in root.glob('*.md'): shutil.copy(path, tmp)
         result = run(BIN/'codespell', '--config', root/'.codespellrc', '.', cwd=tmp)
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
 
-# Time is CPU time, with that of finished child processes: the same on a busy machine as on an idle one.
-KITCHEN = f'''
-import json, os, sys, traceback
-from itertools import zip_longest
-import accelerate, datasets, matplotlib.pyplot, sacrebleu, sacremoses, seaborn, torch      # slow to load, so once for all notebooks
-from execnb.shell import CaptureShell
-from nbdev.test import nbdev_test
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from check import printed, same
-run_cell = CaptureShell.cell
-def watched(self, cell, **kwargs):
-    saved, start = printed(cell.get('outputs', [])), sum(os.times()[:4])
-    run_cell(self, cell, **kwargs)
-    seconds = sum(os.times()[:4]) - start
-    if seconds > {MAX_SECONDS}: print(f'{{"FAULT" if seconds > {SLOWER * MAX_SECONDS} else "NOTE"}} cell {{cell.id}} takes {{seconds:.0f}} s: make it shorter or flag it `#| slow`')
-    now = printed(cell.get('outputs', []))
-    if 'varies:' not in cell.directives_ and not same(saved, now):
-        saved, now = next((pair for pair in zip_longest(saved.splitlines(), now.splitlines(), fillvalue='') if not same(*pair)), (saved, now))
-        print(f'FAULT cell {{cell.id}} was saved with {{saved[-300:]!r}} and now gives {{now[-300:]!r}}: save the notebook anew, or mark the cell `#| varies: true`')
-CaptureShell.cell = watched
-for line in sys.stdin:
-    root, path, said = json.loads(line)
-    if child := os.fork():
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
-    os.chdir(root)
-    sys.path[0] = root
-    for fd, file in enumerate((os.devnull, said, said)): os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), fd)
-    try: nbdev_test.__wrapped__(path=path)
-    except Exception: traceback.print_exc(); sys.exit(1)
-    sys.exit()
-'''
-kitchens = threading.local()      # each worker has one process, of which every notebook gets a copy
-
-def cooked(path, root):
-    "Exit status and output of `nbdev_test` on one notebook."
-    if not hasattr(kitchens, 'process'): kitchens.process = subprocess.Popen([sys.executable, '-c', KITCHEN], env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with tempfile.NamedTemporaryFile('r', errors='replace') as said:
-        print(json.dumps([str(root), str(path), said.name]), file=kitchens.process.stdin, flush=True)
-        status = kitchens.process.stdout.readline()
-        return int(status or 1), said.read()
-
-NUMBER = re.compile(r'[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
-
-def printed(outputs):
-    "The text that a cell shows, without pictures, addresses of objects and the version in sacreBLEU's signature."
-    text = []
-    for o in outputs:
-        if o['output_type'] == 'stream' and o['name'] == 'stdout': text.append(''.join(o['text']))
-        data = o.get('data', {})
-        if not any(kind.startswith('image/') for kind in data): text.append(''.join(data.get('text/markdown', data.get('text/plain', ''))))
-    return '\n'.join(re.sub(r'0x[0-9a-f]{6,}|version:[\d.]+', '…', t).strip() for t in text if t.strip())
-
-def same(a, b):
-    "Whether two texts agree: the words exactly, the numbers to one per cent or one unit of their last digit, or both as small as rounding."
-    if re.sub(r'\s+', ' ', NUMBER.sub('0', a)) != re.sub(r'\s+', ' ', NUMBER.sub('0', b)): return False
-    for x, y in zip(NUMBER.findall(a), NUMBER.findall(b)):
-        unit = 10.0 ** -len(x.partition('e')[0].partition('.')[2]) if 'e' not in x else 0
-        x, y = float(x.replace(',', '')), float(y.replace(',', ''))
-        if abs(x - y) > max(.01 * abs(x), 1.001 * unit if unit < 1 else 0, 1e-12): return False
-    return True
-
-def notebook(path, root):
-    "`nbdev_test` passes one notebook; no cell without a flag is slow, with a note where it may be the machine; what the cells print is what was saved."
-    status, said = cooked(path, root)
-    for line in said.splitlines():
-        if line.startswith('NOTE '): print(f'note {page(path)}: {line[5:]}', flush=True)
-    faults = [line.removeprefix('FAULT ') for line in said.splitlines() if line.startswith('FAULT ')]
-    return faults + ([f'{page(path)} fails: mend it and see `nbdev_test --path nbs/{page(path)}`\n' + '\n'.join(said.strip().splitlines()[-20:])] if status else [])
-
-def pytest(path, root):
-    "The tests of one file pass."
-    result = run(sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', path, cwd=root)
-    if not result.returncode: return []
-    return re.findall(r'^(?:FAILED|ERROR) .*', result.stdout, re.MULTILINE) + [tail(result, 30)]
-
-FAST = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint)
+CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint)
 
 def timed(check, root):
     "The faults that a check found, and how long it took."
@@ -345,24 +269,20 @@ def timed(check, root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('names', nargs='*', help='the checks to run: ' + ', '.join([*FAST, 'a file of tests, or a notebook']))
-    parser.add_argument('--fast', action='store_true', help='do not run the notebooks and the tests')
+    parser.add_argument('names', nargs='*', help='the checks to run: ' + ', '.join(CHECKS))
     parser.add_argument('--root', type=Path, default=ROOT, help='the project to check')
     args = parser.parse_args()
-    root, checks = args.root.resolve(), dict(FAST)
-    tests = {p.stem: partial(pytest, p) for p in sorted((root/'tests').glob('test_*.py'), reverse=True)}     # the longest first
-    if not args.fast: checks = tests | checks | {page(p).removesuffix('.ipynb'): partial(notebook, p) for p in notebooks(root)}
-    if unknown := set(args.names) - set(checks): parser.error(f'no check is called {", ".join(sorted(unknown))}')
-    checks = {name: checks[name] for name in args.names or checks}
-    failed = 0
-    with ThreadPoolExecutor(WORKERS) as pool:
-        jobs = {pool.submit(timed, check, root): name for name, check in checks.items()}
+    root, failed = args.root.resolve(), 0
+    if unknown := set(args.names) - set(CHECKS): parser.error(f'no check is called {", ".join(sorted(unknown))}')
+    names = args.names or [*CHECKS]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = {pool.submit(timed, CHECKS[name], root): name for name in names}
         for job in as_completed(jobs):
             faults, seconds = job.result()
             failed += bool(faults)
             for line in [f'FAIL {jobs[job]}: ' + f.replace('\n', '\n     ') for f in faults] or [f'ok   {jobs[job]} ({seconds:.1f} s)']:
                 print(line, flush=True)
-    print(f'{len(checks) - failed} passed, {failed} failed')
+    print(f'{len(names) - failed} passed, {failed} failed')
     sys.exit(bool(failed))
 
 if __name__ == '__main__': main()

@@ -1,13 +1,69 @@
 "Several processes share an update; a killed or interrupted run goes on as if nothing had happened."
-import os, random, shutil, signal, subprocess, sys, time
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
-import pytest, safetensors.torch, torch
+
+import pytest
+import safetensors.torch
+import torch
 from accelerate.commands.config import load_config_from_file
+from helpers import ROOT, SMALL, changed, in_here, names, ran, refused, write
 from torch.testing import assert_close
-from annotated_transformer.training import trainer as training
-from annotated_transformer.run_directory import checkpoints, newest_checkpoint
+
 from annotated_transformer.recipe import get_recipe
-from conftest import changed, names
+from annotated_transformer.run_directory import checkpoints, newest_checkpoint, read_metrics
+from annotated_transformer.training import trainer as training
+
+
+def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
+    from accelerate.state import AcceleratorState
+    AcceleratorState._reset_state(True)
+    monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'fp16')
+    try: refused(in_here(capfd, 'train', '--out', tmp_path / 'a', '--set', SMALL), 'fp16 needs a GPU')
+    finally: AcceleratorState._reset_state(True)
+
+
+EARLY = changed(SMALL, "steps=40 peak_lr=1e-12 save_every='2 steps' patience=3 average=2")
+
+def test_early_stopping(capfd, tmp_path):
+    "A model that learns nothing ends after `patience` validations; interrupted and resumed, at the same place with the same weights."
+    text, both = write(tmp_path / 'text', train_en=names('en'), train_de=names('de')), []
+    def go(out, settings, *more): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', settings, *more)
+    noise = changed(EARLY, 'peak_lr=0.5')                         # best at the first validation or soon after
+    ran(go(tmp_path / 'whole', noise))
+    ran(go(tmp_path / 'parts', changed(noise, 'steps=4')))
+    said = ran(go(tmp_path / 'parts', noise, '--resume')).stderr
+    for out in 'whole', 'parts':
+        losses = [m['valid_loss'] for m in read_metrics(tmp_path / out) if 'valid_loss' in m]
+        both.append((losses, checkpoints(tmp_path / out)[-1].name, (tmp_path / out / 'model.safetensors').read_bytes()))
+    assert both[0] == both[1]
+    losses, newest, _ = both[0]
+    assert len(losses) < 20 and losses.index(min(losses)) == len(losses) - 4 and newest == f'step-{2 * len(losses):08d}'
+    assert f'{2 * len(losses)} updates' in said
+    again = ran(go(tmp_path / 'parts', noise, '--resume'))
+    assert checkpoints(tmp_path / 'parts')[-1].name == newest and 'stopped early' in again.stderr
+    more = ran(go(tmp_path / 'parts', changed(noise, 'patience=30 steps=' + str(2 * len(losses) + 2)), '--resume'))   # patience may grow
+    assert f'{2 * len(losses) + 2} updates' in more.stderr
+
+def test_patience_of_nothing(capfd, tmp_path):
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'out', '--set', changed(SMALL, 'patience=0')), 'patience=0 must be at least 1')
+
+def test_bleu_in_the_log(capfd, tmp_path):
+    "It is logged and samples are kept; the weights are those of a run without it."
+    text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
+    for out, more in ('with', ['--bleu', '10']), ('without', []):
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / out, '--set', changed(SMALL, 'steps=4'), *more))
+    assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
+    lines = read_metrics(tmp_path / 'with')
+    assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in read_metrics(tmp_path / 'without'))
+    assert (tmp_path / 'with/samples.txt').read_text().count('reference: ') == 6
+    assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
 
 CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
 
@@ -26,7 +82,7 @@ def launch(*args, check=True):
     env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
     return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check, timeout=300)
 
-def train(folder, out, changes='', resume=False, **options):
+def small_run(folder, out, changes='', resume=False, **options):
     "What `launch` does with one process, here: starting Python takes longer than these runs."
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -37,7 +93,7 @@ def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetens
 
 @pytest.fixture(scope='module')
 def whole(folder):
-    train(folder, folder / 'whole')
+    small_run(folder, folder / 'whole')
     return weights(folder / 'whole')
 
 @pytest.mark.parametrize('processes, accumulate', [(1, 4), (2, 2)])
@@ -103,8 +159,8 @@ def test_terminated(folder, whole, processes):
     done = int(checkpoints(out, '*')[-1].name[-8:])
     if processes == 2: return                               # what it resumes to, two killed processes show below
     assert run.returncode == 0 and 'Traceback' not in message
-    train(folder, out, f'steps={done + 10}', resume=True)
-    train(folder, folder / 'not-terminated', f'steps={done + 10}')
+    small_run(folder, out, f'steps={done + 10}', resume=True)
+    small_run(folder, folder / 'not-terminated', f'steps={done + 10}')
     assert_close(weights(out), weights(folder / 'not-terminated'), rtol=0, atol=0)
 
 @pytest.mark.parametrize('processes, kills', [(1, 4), (2, 2)])
@@ -122,7 +178,7 @@ def test_killed(folder, processes, kills):
         killed += 1
     assert killed > 0
     launch(folder, out, changes, processes, '--resume')
-    if processes == 1: train(folder, folder / 'undisturbed-1', changes)
+    if processes == 1: small_run(folder, folder / 'undisturbed-1', changes)
     else: launch(folder, folder / 'undisturbed-2', changes, processes)
     for name in ('model.safetensors', 'best.safetensors'):
         assert (out / name).read_bytes() == (folder / f'undisturbed-{processes}' / name).read_bytes(), name
@@ -154,7 +210,7 @@ def test_launcher_killed(folder):
 def test_other_number_of_processes(folder, whole):
     "Begun by one process, finished by two: said aloud, and the same up to rounding (no dropout here)."
     out = folder / 'handed-over'
-    train(folder, out, 'steps=8')
+    small_run(folder, out, 'steps=8')
     result = launch(folder, out, '', 2, '--resume')
     assert '1 processes wrote step-00000008, 2 go on' in result.stdout
     assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
@@ -162,13 +218,13 @@ def test_other_number_of_processes(folder, whole):
 def test_disk_full(folder, whole):
     "The disk is full while a checkpoint is written: the file is named, earlier ones are untouched, and the run goes on once there is room."
     out = folder / 'full'
-    train(folder, out, 'steps=4')
+    small_run(folder, out, 'steps=4')
     small = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2 ** 16, 2 ** 16)); sys.argv[0] = '-m'; runpy.run_module('annotated_transformer.training', run_name='__main__')"
     args = command(folder, out, '', 1, '--resume')
     result = subprocess.run([sys.executable, '-c', small, *args[args.index('annotated_transformer.training') + 1:]], capture_output=True, text=True, timeout=100)
     assert result.returncode == 1 and 'step-00000008 could not be written' in result.stderr and 'make room' in result.stderr, result.stderr
     assert 'Traceback' not in result.stderr and [p.name for p in (out / 'checkpoints').iterdir()] == ['step-00000004']
-    train(folder, out, resume=True)
+    small_run(folder, out, resume=True)
     assert_close(weights(out), whole, rtol=0, atol=0)
 
 @pytest.mark.parametrize('damage', [lambda data: data[:-100], lambda data: data[:(i := len(data) // 2)] + bytes([data[i] ^ 1]) + data[i + 1:], lambda data: b''])
@@ -183,11 +239,11 @@ def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
 
 def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
     out = folder / 'damaged'
-    train(folder, out)
+    small_run(folder, out)
     (out / 'checkpoints' / 'step-00000012' / 'training.pt').write_bytes(b'')
     refused = launch(folder, out, '', 1, '--resume', check=False)
     assert refused.returncode == 1 and 'step-00000012/training.pt is damaged' in refused.stderr and 'Traceback' not in refused.stderr
-    train(folder, out, resume=True, skip_damaged=True)
+    small_run(folder, out, resume=True, skip_damaged=True)
     assert_close(weights(out), whole, rtol=0, atol=0)
 
 def test_loss_is_not_a_number(folder):
@@ -200,11 +256,11 @@ def test_loss_is_not_a_number(folder):
 def test_changed_corpus(folder, whole, tmp_path):
     "One letter of the corpus changed: the run is not continued, and a new one does not take the old pieces."
     for f in folder.glob('train.*'): shutil.copy(f, tmp_path)
-    train(tmp_path, tmp_path / 'runs' / 'a', 'steps=4')
+    small_run(tmp_path, tmp_path / 'runs' / 'a', 'steps=4')
     (tmp_path / 'train.de').write_text((tmp_path / 'train.de').read_text().replace('eins', 'Eins', 1))
     refused = launch(tmp_path, tmp_path / 'runs' / 'a', '', 2, '--resume', check=False)
     assert refused.returncode == 1 and refused.stderr.count('has changed since') == 1
-    train(tmp_path, tmp_path / 'runs' / 'b', 'steps=4')
+    small_run(tmp_path, tmp_path / 'runs' / 'b', 'steps=4')
     assert len([p for p in (tmp_path / 'runs' / '.data').iterdir() if p.is_dir()]) == 2
 
 def test_two_runs_in_one_folder(folder):
@@ -216,7 +272,7 @@ def test_two_runs_in_one_folder(folder):
 
 def test_configurations(folder, whole):
     "accelerate understands every file in configs/; launched with the one for the CPU, a run ends where it does without."
-    configs = Path(__file__).parents[1] / 'configs'
+    configs = ROOT / 'configs'
     for path in configs.glob('*.yaml'): assert load_config_from_file(str(path)).compute_environment == 'LOCAL_MACHINE'
     args = command(folder, folder / 'launched')
     launch = [sys.executable, '-m', 'accelerate.commands.accelerate_cli', 'launch', '--config_file', str(configs / 'cpu.yaml')]
@@ -237,13 +293,13 @@ def test_every_process_speaks(folder):
     alone = subprocess.run(command(folder, folder / 'alone'), env=env, capture_output=True, text=True, timeout=100)
     assert alone.returncode == 1 and 'error in process 1 of 2: the launcher of this process is gone' in alone.stderr and 'Traceback' not in alone.stderr
     if torch.cuda.is_available(): return
-    config = Path(__file__).parents[1] / 'configs' / '8gpu.yaml'
+    config = ROOT / 'configs' / '8gpu.yaml'
     launch = [sys.executable, '-m', 'accelerate.commands.accelerate_cli', 'launch', '--config_file', config, '--num_processes', '2', *command(folder, folder / 'alone')[1:]]
     result = subprocess.run(list(map(str, launch)), env=os.environ | {'OMP_NUM_THREADS': '1'}, capture_output=True, text=True, timeout=100)
     assert 'error: 2 processes were launched, but each is alone: there are no GPUs here' in result.stderr
 
 def test_tracker(folder):
-    train(folder, folder / 'tracked', track='tensorboard')
+    small_run(folder, folder / 'tracked', track='tensorboard')
     assert list((folder / 'tracked').rglob('events.out.tfevents*'))
     refused = launch(folder, folder / 'tracked-2', '', 1, '--track', 'nothing', check=False)
     assert refused.returncode == 1 and 'tensorboard' in refused.stderr and 'Traceback' not in refused.stderr

@@ -2,10 +2,13 @@
 import re
 from configparser import ConfigParser
 from pathlib import Path
-import pytest, yaml
+
+import pytest
+import yaml
 from execnb.nbio import dict2nb
 from nbdev.config import get_config
 from nbdev.process import NBProcessor
+
 from annotated_transformer.analysis.docs import Anchors, Formulas, Relative
 
 ROOT = Path(__file__).resolve().parents[1]

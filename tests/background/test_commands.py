@@ -1,8 +1,10 @@
 "The translators of section 2 through the same commands as the Transformer: train, resume, translate, score, and clear words where a command is not theirs."
 import json
+
 import pytest
+from helpers import changed, content, in_here, names, refused, run, write
+
 from annotated_transformer.analysis.table_2 import families
-from conftest import changed, content, in_here, names, refused, run, write
 
 TINY = "d_model=32 vocab_size=100 tokens=512 steps=4 warmup_steps=2 average=1 save_every='2 steps' text=raw max_len=80 byte_fallback=False"
 OTHERS = [name for name in families if name != 'transformer_tiny']

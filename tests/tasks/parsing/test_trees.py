@@ -1,20 +1,40 @@
 """Trees: brackets counted by hand, CKY against an enumeration of all parses, and, where the environment variable EVALB names the
 compiled program, our scores against EVALB's. Where data/treebank is there, all of its trees are read and written too."""
-import importlib.util, os, random
-from pathlib import Path
+import importlib.util
+import os
+import random
+
 import numpy as np
 import pytest
-from annotated_transformer.tasks.parsing.treebank import treebank
-from annotated_transformer.tasks.parsing.trees import (
-    Tree, bracket_counts, linearise, read_trees, score_trees, tree_from)
+from helpers import ROOT
 
-ROOT = Path(__file__).parents[1]
+from annotated_transformer.tasks.parsing.treebank import treebank
+from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, linearise, read_trees, score_trees, tree_from
+
+
+def test_a_root_that_only_wraps_counts_in_no_file():
+    bare_tree, (predicted,) = '(S (NP (PRP We)) (VP (VBP parse)))', read_trees('(S (NP (PRP We)) (VP (VBP parse)))')
+    for root in '({})', '(TOP {})', '(ROOT {})', '(S1 {})':
+        gold = read_trees(root.format(bare_tree))
+        scores = score_trees([predicted], gold)
+        assert scores['F1'] == scores['recall'] == 100
+
+@pytest.mark.parametrize('text', ['( (ROOT {}))', '(TOP (S1 {}))', '((S1 (ROOT {})))', '(ROOT {})'])
+def test_roots_that_wrap_a_root(text):
+    tree = '(S (NP (N fish)) (VP (V swim)))'
+    assert str(read_trees(text.format(tree))[0]) == tree
+
+
 spec = importlib.util.spec_from_file_location('parsing_baselines', ROOT / 'experiments' / 'parsing_baselines.py')
+
 baselines = importlib.util.module_from_spec(spec)
+
 spec.loader.exec_module(baselines)
 
 EVALB, DATA = os.environ.get('EVALB'), ROOT / 'data' / 'treebank'
+
 with_evalb = pytest.mark.skipif(not EVALB, reason='the environment variable EVALB names no program')
+
 with_data = pytest.mark.skipif(not DATA.exists(), reason='data/treebank is not there')
 
 # gold, predicted, then brackets: matched, in gold, predicted

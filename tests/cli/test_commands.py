@@ -1,10 +1,17 @@
 "The commands as a user types them: bad input gets one line that says what is wrong, and nothing is lost."
-import os, signal, subprocess, sys, time
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+
 import pytest
-from annotated_transformer.data.number_names import namer
+from helpers import SMALL, changed, in_here, names, run, write
+
 from annotated_transformer.cli.main import homes
-from conftest import SMALL, changed, in_here, names, run, write
+from annotated_transformer.data.number_names import namer
+
 
 def test_help():
     result = run('train', '--help')

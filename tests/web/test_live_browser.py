@@ -1,14 +1,19 @@
 """The live page in Chromium, where there is one: what a reader does, and every click after every other one; each answer is the model's own to the number shown."""
-import json, re, shutil, subprocess
+import json
+import re
+import shutil
+import subprocess
 from html import escape, unescape
+
 import pytest
-from annotated_transformer.web.browser import live_model, translations
-from annotated_transformer.web.live import live_numbers
+from helpers import TRAINED, changed, names, write
+
 from annotated_transformer.cli.live import transformer_live
+from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
-from annotated_transformer.inference.translator import Translator
-from conftest import TRAINED, changed, names, write
+from annotated_transformer.web.browser import live_model, translations
+from annotated_transformer.web.live import live_numbers
 
 CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on this machine')

@@ -1,24 +1,32 @@
 """The page that runs a Transformer: in node the same numbers as in PyTorch, with each part missing too, and no old answer after a fault.
 
-    python tests/test_live.py runs/demo     the whole examination of the demo's model; writes nbs/results/live.json
+    python tests/web/test_live.py runs/demo     the whole examination of the demo's model; writes nbs/results/live.json
 """
-import json, random, re, shutil, subprocess, sys, time
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-import pytest, torch
+
+import pytest
+import torch
+from helpers import names
 from torch.nn.utils.rnn import pad_sequence
-from annotated_transformer.web.browser import (
-    all_switches, live_model, model_data, pack, sent, switched, translations)
-from annotated_transformer.inference.evaluation import test_split as held_out
-from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.web.live import live, live_numbers
+
 from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.tokenizer import Tokenizer
-from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.inference.beam_search import beam_search
+from annotated_transformer.inference.evaluation import test_split as held_out
 from annotated_transformer.inference.translator import Translator
-from conftest import names
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.web.browser import all_switches, live_model, model_data, pack, sent, switched, translations
+from annotated_transformer.web.live import live, live_numbers
 
 NODE = shutil.which('node')
 with_node = pytest.mark.skipif(not NODE, reason='there is no node on this machine')

@@ -1,13 +1,18 @@
 """Bad input gets one line that says what is wrong and what to do: no traceback, no hang, no wrong result, nothing lost.
 
-    python tests/test_bad_input.py       the same inputs through the real commands, with what each prints, as a table
-"""
-import gzip, os, shutil, subprocess, sys, tempfile
+python tests/test_bad_input.py       the same inputs through the real commands, with what each prints, as a table"""
+import gzip
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
 import pytest
-from conftest import SMALL, TRAINED, changed, content, in_here, names, refused, run, write
+from helpers import SMALL, TRAINED, changed, content, in_here, names, refused, write
 
 TEXT = dict(train_en=names('en', 60), train_de=names('de', 60))
+
 UTF16 = 'seven\n'.encode('utf-16')
 
 def edit(run, f, name='config.json'):
@@ -16,13 +21,16 @@ def edit(run, f, name='config.json'):
     path.write_bytes(f(path.read_bytes()))
 
 def replace(a, b): return lambda data: data.replace(a.encode(), b.encode())
+
 def cut(data): return data[:len(data) // 2]
+
 def empty(_): return b''
 
 def exported(run): subprocess.run([Path(sys.executable).parent / 'transformer_export', run], check=True, capture_output=True)
 
 def pickled(run):
-    import hashlib, pickle
+    import hashlib
+    import pickle
     newest = sorted((run / 'checkpoints').iterdir())[-1]
     (newest / 'training.pt').write_bytes(pickle.dumps(os.getcwd))
     (newest / 'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((newest / n).read_bytes()).hexdigest()}  {n}\n' for n in ('model.safetensors', 'training.pt')))
@@ -36,9 +44,11 @@ def wmt14(folder, **rows):
 T = ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{text}', '--out', '{tmp}/out', '--set', SMALL]
 
 def train(changes='', **files): return ['train', [*T[:-1], changed(SMALL, changes)], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
+
 def resume(changes='', before=None):
     settings = changed(changed(TRAINED, 'steps=201'), changes)
     return ['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{corpus}', '--out', '{run}', '--resume', '--set', settings], before and (lambda run, tmp: before(run))]
+
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
 
 CASES = {
@@ -164,17 +174,4 @@ def test_bad_input(case, own, trained, capfd, tmp_path, monkeypatch):
     after = content(own) | content(tmp_path / 'text')
     assert kept.items() <= after.items(), [k for k in kept if kept[k] != after.get(k)]
 
-def table():
-    tmp = Path(tempfile.mkdtemp())
-    write(tmp / 'corpus', train_en=names('en'), train_de=names('de'))
-    run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp / 'corpus', '--out', tmp / 'trained', '--set', TRAINED)
-    print('| input | exit | what is printed |\n|---|---|---|')
-    for i, case in enumerate(CASES):
-        own = shutil.copytree(tmp / 'trained', tmp / f'case{i}' / 'own')
-        command, args, _ = prepare(case, own, tmp / 'corpus', tmp / f'case{i}')
-        result = run(command, *args, timeout=100, cwd=tmp / f'case{i}')
-        line = result.stderr.replace('\r', '\n').strip().split('\n')[-1].replace(f'{tmp}/case{i}/', '').replace(f'{tmp}/', '').replace('|', '\\|')
-        print(f'| {case} | {result.returncode} | {line[:230]}{" (and a traceback)" * ("Traceback" in result.stderr)} |', flush=True)
-    shutil.rmtree(tmp)
 
-if __name__ == '__main__': table()

@@ -1,13 +1,45 @@
 """What corpora are refused, and what is said of them: columns that hold no text, headers, missing values that are words, validation and
 test sentences that were trained on, pairs of which nothing is left."""
+import json
+
 import pytest
-from conftest import write
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
+from helpers import SMALL, changed, in_here, ran, refused, write
+
 from annotated_transformer.data.corpora import load
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.preprocessing import Preparation, make_data
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+
+
+def splits(n=60, **columns):
+    columns = columns or dict(en='en', de='de')
+    return DatasetDict(train=Dataset.from_dict({c: list(map(namer(lang), range(n))) for c, lang in columns.items()}))
+
+def test_own_splits(tmp_path):
+    "A DatasetDict in memory is trained on, and the run goes on in another process' copy of it, but not with another text."
+    recipe = get_recipe('demo', SMALL)
+    train(recipe, splits(), tmp_path / 'out')
+    train(get_recipe('demo', changed(SMALL, 'steps=4')), splits(), tmp_path / 'out', resume=True)
+    config = json.loads((tmp_path / 'out/config.json').read_text())
+    assert config['corpus'] == 'own_en_de' and (config['source'], config['target']) == ('en', 'de')
+    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', changed(SMALL, 'steps=6')), splits(61), tmp_path / 'out', resume=True)
+    with pytest.raises(ValueError, match='the same two columns'): train(recipe, splits(en='en', de='de', fr='fr'), tmp_path / 'other')
+
+def test_hub_data(capfd, tmp_path):
+    "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
+    rows = '\n'.join(json.dumps(dict(translation=dict(en=namer('en')(i), de=namer('de')(i)))) for i in range(60))
+    write(tmp_path / 'set', train_jsonl=rows)
+    def go(where, corpus='hub_en_de'): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', corpus, '--data_dir', where, '--out', tmp_path / 'out', '--set', SMALL)
+    refused(go(tmp_path / 'set', 'hub_en_fr'), 'no column fr, there are translation.')
+    refused(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
+    refused(go('no/body@main'), 'no/body@main holds no data set that can be read')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'hub_en_de', '--out', tmp_path / 'out'), 'hub_en_de needs data_dir, OWNER/NAME of the hub')
+    ran(go(tmp_path / 'set'))
 
 EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
+
 def tsv(folder, rows): return write(folder, train_tsv='\n'.join('\t'.join(row) for row in rows))
 
 WRONG = {

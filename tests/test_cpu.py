@@ -1,24 +1,42 @@
 "oneDNN in the place of PyTorch's products: the same numbers, and whatever is done with a model can still be done."
-import json, pickle
+import json
+import pickle
 from copy import deepcopy
-import pytest, torch
+
+import pytest
+import torch
 from accelerate import Accelerator
+from helpers import SMALL, changed, content, in_here, names, ran, refused, write
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
+
 from annotated_transformer import cpu as processors
+from annotated_transformer.cpu import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
 from annotated_transformer.model.config import TransformerConfig
-from annotated_transformer.training.optimizer import adam
-from annotated_transformer.cpu import (
-    OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn)
-from annotated_transformer.recipe import get_recipe
-from annotated_transformer.training.run_setup import new_model
-from annotated_transformer.training.trainer import train
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.training.run_setup import new_model
 from annotated_transformer.training.train_step import recompute, update
+from annotated_transformer.training.trainer import train
+
+
+def test_products(capfd, tmp_path):
+    "Chosen once, written down, kept when resumed, and off by a switch."
+    text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
+    for products in 'auto', 'pytorch', 'onednn':
+        out = tmp_path / products
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', changed(SMALL, f'products={products}')))
+        multiplies = json.loads((out / 'config.json').read_text())['multiplies']
+        assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
+    before = content(tmp_path / 'onednn')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', '--set',
+                    changed(SMALL, 'products=pytorch')), 'products (onednn → pytorch)')
+    assert content(tmp_path / 'onednn') == before
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--set', changed(SMALL, 'products=mkl')), "products='mkl' is unknown")
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
-WIDE = TransformerConfig(vocab_size=2000, N=1, d_model=256, d_ff=1024, h=4, P_drop=.1)
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -26,6 +44,8 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+WIDE = TransformerConfig(vocab_size=2000, N=1, d_model=256, d_ff=1024, h=4, P_drop=.1)
 
 @pytest.fixture
 def used(monkeypatch):
@@ -119,8 +139,6 @@ def test_the_choice_draws_no_random_numbers_and_needs_onednn(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, 'is_available', lambda: False)
     assert faster_products(128) == 'pytorch'
     assert 'forward' not in vars(use_onednn(nn.Linear(512, 512)))
-
-# ---- dropout
 
 def test_dice_repeat_when_layers_are_recomputed_and_belong_to_each_copy():
     model = use_cheap_dropout(new(onednn=False)); recompute(model)

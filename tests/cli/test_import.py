@@ -1,0 +1,51 @@
+"`--import`: a model of one's own has all commands."
+from pathlib import Path
+
+import pytest
+from helpers import in_here, names, refused, run, write
+
+OWN = '''
+from dataclasses import dataclass
+from torch import nn
+
+@dataclass(frozen=True)
+class GatedConfig(TransformerConfig):
+    gate: float = 1.0
+
+@architecture('gated', GatedConfig)
+class Gated(Transformer):
+    def __init__(self, config, pad_id=0):
+        super().__init__(config, pad_id)
+        self.scale = nn.Parameter(config.gate * self.generator.weight.new_ones(config.d_model))
+    def decode(self, tgt, memory, mask): return super().decode(tgt, memory, mask) * self.scale
+    def step(self, *args): return super().step(*args) * self.scale
+
+recipes['gated_tiny'] = Recipe(GatedConfig(vocab_size=80, N=1, d_model=32, d_ff=32, h=2, P_drop=0., gate=.5), steps=4, tokens=512, warmup_steps=2,
+                               peak_lr=1e-3, save_every='2 steps', average=2, byte_fallback=False)
+'''
+
+@pytest.fixture(scope='module')
+def own(tmp_path_factory):
+    folder = write(tmp_path_factory.mktemp('own'), train_en=names('en', 200), train_de=names('de', 200), test_en=names('en', 5), test_de=names('de', 5))
+    (folder / 'my_gated.py').write_text(OWN)
+    result = run('train', '--import', 'my_gated', '--recipe', 'gated_tiny', '--corpus', 'text_en_de', '--data_dir', '.', '--out', 'run', cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+@pytest.mark.parametrize('name, args', [('translate', []), ('evaluate', ['--src', 'test.en', '--ref', 'test.de']), ('score', ['--src', 'test.en', '--ref', 'test.de']), ('average', [])])
+def test_an_architecture_of_ones_own_has_all_commands(name, args, own, capfd, monkeypatch):
+    monkeypatch.chdir(own)
+    for module in 'my_gated', 'my_gated.py': # by its name, by its file
+        result = in_here(capfd, name, 'run', '--import', module, *args, stdin='seven\n')
+        assert not result.returncode and result.stdout.count('\n') >= 1, result.stderr
+    exported = in_here(capfd, 'export', 'run', '--to', 'safetensors', '--out', f'out-{name}', '--import', 'my_gated')
+    assert not exported.returncode, exported.stderr
+
+def test_without_its_module_the_option_is_named(own):
+    refused(run('translate', 'run', cwd=own), "no architecture 'gated' is known", '--import my_gated')
+
+@pytest.mark.parametrize('module, why', [('nowhere_at_all', 'no module of this name'), ('nowhere.py', 'no such file'), ('json.py', 'rename the file')])
+def test_a_module_that_cannot_be_imported(module, why, own, capfd, monkeypatch):
+    monkeypatch.chdir(own)
+    Path('json.py').write_text('')
+    refused(in_here(capfd, 'average', 'run', '--import', module), why)

@@ -1,0 +1,30 @@
+"transformer_score."
+import math
+
+import pytest
+from helpers import in_here, ran, refused, run, write
+
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.inference.translator import Translator
+
+
+def test_score(trained, tmp_path):
+    "The real command: what the search reports of its own translations, and a perplexity of them all."
+    t = Translator.from_pretrained(trained, 'cpu')
+    sources = list(map(namer('en'), range(40)))
+    found = [best[0] for best in t.n_best(sources, beam=1, alpha=0.)]
+    write(tmp_path, src='\n'.join(sources), ref='\n'.join(text for text, _ in found))
+    result = ran(run('score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'))
+    rows = [tuple(map(float, line.split('\t'))) for line in result.stdout.splitlines()]
+    assert len(rows) == 40
+    for (log_prob, n), (text, score) in zip(rows, found):
+        assert abs(log_prob - score) < 1e-3 and n == len(t.tokenizer.encode([text])[0]) + 1
+    perplexity = float(result.stderr.split('perplexity: ')[1])
+    assert abs(perplexity - math.exp(-sum(p for p, _ in rows) / sum(n for _, n in rows))) < 1e-2
+
+@pytest.mark.parametrize('files, said', [
+    (dict(src='a\nb\n', ref='a\n'), 'ref has 1'), (dict(src='', ref='a\n'), 'empty'), (dict(src='a\n'), 'ref'),
+    (dict(src='a\n', ref='seven ' * 200), 'every line is longer than max_len')])
+def test_bad_pairs(trained, capfd, tmp_path, files, said):
+    write(tmp_path, **files)
+    refused(in_here(capfd, 'score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'), said)

@@ -1,0 +1,54 @@
+"Languages without blanks, unused tokens, two vocabularies."
+import shutil
+from importlib.util import find_spec
+
+import pytest
+from helpers import SMALL, changed, in_here, names, ran, refused, write
+
+from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
+from annotated_transformer.inference.translator import Translator
+
+
+def test_text_without_blanks_is_cut_and_joined_without_them():
+    text = '我们在公园里散步。他读了一本书。今天很冷。'
+    parts = cut_text(text, 9, lambda ts: [*map(len, ts)])
+    assert ''.join(parts) == text and joined(parts, parts, 'zh', 'zh') == text
+    english = 'We walked.  He read a book. It is cold.'
+    assert ''.join(sentences_of(english)) == english and joined(sentences_of(english), ['一。', '二。', '三。'], 'en', 'zh') == '一。二。三。'
+    assert joined(parts, ['We walk.', 'He reads.', 'Cold.'], 'zh-CN', 'en') == 'We walk. He reads. Cold.'
+
+def test_words_by_the_count_of_sentencepiece():
+    lines = ['the <unk> sat on <unk> mats', 'a  double blank and </s> in it'] * 3
+    with pytest.raises(ValueError, match='use at least') as e: Tokenizer.of_words(lines, 6)
+    least = int(str(e.value).split('use at least ')[1])
+    for V in (least, least + 1, least + 20): assert Tokenizer.of_words(lines, V).vocab_size == V
+
+
+def test_two_vocabularies(capfd, tmp_path):
+    "Source and target with tokens of their own: trained, resumed, translated, exported; a tokenizer that is not its own is refused."
+    text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
+    out, settings = tmp_path / 'out', changed(SMALL, 'src_vocab_size=60')
+    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--resume', '--set', changed(settings, f'steps={steps}')))
+    assert Translator.from_pretrained(out, 'cpu').models[0].src_embed.num_embeddings == 60
+    write(tmp_path, lines='seven\n')
+    ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'))
+    ran(in_here(capfd, 'export', out, '--to', 'safetensors'))
+    exported = ran(in_here(capfd, 'translate', out / 'safetensors', '--input', tmp_path / 'lines')).stdout
+    assert exported == ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines')).stdout
+    if find_spec('ctranslate2'):
+        ran(in_here(capfd, 'export', out))
+        ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--scores'))
+    shutil.copy(out / 'tokenizer.model', out / 'source.model')
+    refused(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model is not the one')
+
+def test_a_blank_only_where_the_source_had_one():
+    assert joined(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it
+    assert joined(['雨。', '雪。'], ['雨。', '雪。'], 'qa', 'qb') == '雨。雪。'     # of languages that nobody knows
+
+@pytest.mark.parametrize('V', [9, 10, 25])
+@pytest.mark.parametrize('kind', ['of_words', 'of_characters'])
+def test_text_with_the_names_of_unused_tokens(kind, V):
+    text = ['w<unused1> <unused0> w', 'w <unused2>']
+    t = getattr(Tokenizer, kind)(text, V)
+    assert t.vocab_size == V
+    if kind == 'of_words': assert t.decode(t.encode(text)) == text

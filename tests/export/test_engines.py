@@ -1,0 +1,52 @@
+"The same limits and scores in every engine."
+from importlib.util import find_spec
+
+import pytest
+from helpers import SMALL, changed, in_here, names, write
+
+from annotated_transformer.cli.export import transformer_export
+from annotated_transformer.data.number_names import namer
+from annotated_transformer.export.engines import CTranslate2
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+
+
+@pytest.fixture(scope='module')
+def weak(tmp_path_factory):
+    "Runs after three steps, whose translations run on to the limit."
+    folder = tmp_path_factory.mktemp('weak')
+    def run(name, settings):
+        train(get_recipe('demo', f"N=1 d_model=32 d_ff=32 h=2 steps=3 warmup_steps=2 tokens=512 average=1 save_every='3 steps' {settings}"), 'numbers', folder / name)
+        transformer_export(str(folder / name))
+        return folder / name
+    return {name: run(name, settings) for name, settings in dict(usual='', short='max_len=22', learned='max_len=60 positions=learned').items()}
+
+@pytest.mark.parametrize('alpha', [0., .6])
+@pytest.mark.parametrize('name', ['usual', 'short', 'learned'])
+def test_one_limit_for_every_engine(name, alpha, weak):
+    sources = [*map(namer('en'), range(3, 9)), *map(namer('en'), range(121, 124))]
+    torch_, other = Translator.from_pretrained(weak[name]), CTranslate2.from_pretrained(weak[name])
+    together = other.translate(sources, alpha=alpha)
+    assert together == [other.translate([s], alpha=alpha)[0] for s in sources]
+    lengths = [[len(ids) for ids in t.tokenizer.encode(t.translate(sources, beam=1, alpha=alpha))] for t in (torch_, other)]
+    ours, theirs = ([len(h[0].ids) for h in t.search(t.encode(sources), 1, alpha)] for t in (torch_, other))
+    assert ours == theirs and lengths[0] == lengths[1]
+
+def endless(capfd, folder, positions):
+    "A run of few steps, whose translations do not end, with few positions."
+    write(folder, train_en=names('en'), train_de=names('de'))
+    settings = changed(SMALL, f"steps=3 max_len=20 positions={positions} save_every='3 steps'")
+    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', settings)
+    assert result.returncode == 0, result.stderr
+    return folder / 'run'
+
+@pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')
+def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):
+    "Greedy search finds the same with and without a penalty, also where the limit cuts it off: so log_prob must be the same."
+    from annotated_transformer.export.engines import CTranslate2
+    run = endless(capfd, tmp_path, 'sinusoidal')
+    in_here(capfd, 'export', run)
+    engine = CTranslate2.from_pretrained(run, device='cpu')
+    without, with_ = ([h.log_prob for h, in engine.search(engine.encode(['eighty', 'three']), 1, alpha)] for alpha in (0., .8))
+    assert with_ == pytest.approx(without, rel=1e-4)

@@ -1,0 +1,49 @@
+"Ensembles, n-best lists, long text."
+from importlib.util import find_spec
+
+import pytest
+from helpers import SMALL, changed, in_here, names, refused, write
+
+from annotated_transformer.data.tokenizer import cut_text
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+
+TEXT = ['seven', 'two hundred and twelve', 'ninety-nine', 'one hundred and five']
+
+def test_members_of_an_ensemble(trained, tmp_path, capfd):
+    for empty in f'{trained},', f',{trained}', f'{trained},,{trained}': refused(in_here(capfd, 'translate', empty, stdin='seven'), 'a member of the ensemble has no name')
+    small = 'N=1 d_model=16 d_ff=16 h=2 steps=2 warmup_steps=1 tokens=512 average=1'
+    for name, corpus, more in (('a', 'numbers_en_de', ''), ('b', 'numbers_de_en', ''), ('c', 'numbers_en_de', 'max_len=70 seed=1')): train(get_recipe('demo', f'{small} {more}'), corpus, tmp_path / name)
+    refused(in_here(capfd, 'translate', f'{tmp_path}/a,{tmp_path}/b', stdin='seven'), '/a and', '/b are no ensemble: source is en in the first, de in the second')
+    assert Translator.from_pretrained([tmp_path / 'a', tmp_path / 'c']).config['model']['max_len'] == 70
+
+def test_n_best_holds_no_text_twice(trained):
+    found = Translator.from_pretrained(trained).n_best(TEXT, n=4, beam=8)
+    for best in found: assert len(best) == 4 and len({text for text, _ in best}) == 4
+
+def endless(capfd, folder, positions):
+    "A run of few steps, whose translations do not end, with few positions."
+    write(folder, train_en=names('en'), train_de=names('de'))
+    settings = changed(SMALL, f"steps=3 max_len=20 positions={positions} save_every='3 steps'")
+    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', settings)
+    assert result.returncode == 0, result.stderr
+    return folder / 'run'
+
+@pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
+def test_a_run_of_blanks_between_words_is_cut(capfd, tmp_path, positions):
+    "No part is longer than max_len, however many blanks stand between two words; both engines translate it."
+    run, text = endless(capfd, tmp_path, positions), 'nine' + ' ' * 45 + 'eleven.' + ' ' * 30 + 'six'
+    t = Translator.from_pretrained(run)
+    assert max(map(len, t.encode(t.split_long(text, 20)))) <= 20
+    assert t.translate([text])[0]
+    if find_spec('ctranslate2'):
+        in_here(capfd, 'export', run)
+        result = in_here(capfd, 'translate', run, '--engine', 'ctranslate2', stdin=text + '\n')
+        assert result.returncode == 0 and result.stdout.count('\n') == 1, result.stderr
+
+def test_cut_text_loses_nothing_and_has_no_part_of_blanks():
+    count = lambda texts: [len(text.strip()) + 1 for text in texts]           # as encode counts: ends are bare
+    for text in 'b' * 25 + '.  ' + 'cc', '  ' + 'd' * 30 + ' ' * 50, 'e' + ' ' * 40 + 'f  g' + '\u3000' * 9 + 'h':
+        parts = cut_text(text, 10, count)
+        assert ''.join(parts) == text and max(count(parts)) <= 10 and all(map(str.strip, parts)), parts

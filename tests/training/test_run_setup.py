@@ -1,0 +1,100 @@
+"How a run begins: fine-tuning, folders that hold something else, what is said."
+import json
+import shutil
+
+import pytest
+import safetensors.torch
+import torch
+from helpers import SMALL, changed, content, in_here, names, ran, refused, run, write
+
+from annotated_transformer.run_directory import checkpoints
+
+
+def test_what_is_said_when_a_run_begins(tmp_path, capfd):
+    assert 'the learning rate rises to the end: warmup_steps=5 is not less than steps=4' in in_here(capfd, 'train', '--out', tmp_path / 'a', '--set', changed(SMALL, 'steps=4 warmup_steps=5')).stderr
+    settings = changed(SMALL, 'steps=4 warmup_steps=1 schedule=cosine')
+    assert not in_here(capfd, 'train', '--out', tmp_path / 'b', '--set', settings).returncode
+    said = in_here(capfd, 'train', '--out', tmp_path / 'b', '--resume', '--set', changed(settings, 'steps=8')).stderr
+    assert 'steps=4 → 8: with schedule=cosine the learning rate of update 4 was 0.00e+00 and is' in said
+
+
+def french(folder): return write(folder, train_en=names('en'), train_fr=names('fr'))
+
+def tune(capfd, trained, folder, *more, settings='steps=4 peak_lr=1e-4'):
+    return in_here(capfd, 'train', '--init_from', trained, '--corpus', 'text_en_fr', '--data_dir', folder / 'text', '--out', folder / 'out',
+                   '--set', settings, *more)
+
+def test_fine_tuning(trained, capfd, tmp_path):
+    "Weights, tokens and recipe come from the other run; the first of them are where that run ended; resumed, it needs the other no more."
+    french(tmp_path / 'text')
+    twin = shutil.copytree(trained, tmp_path / 'twin')
+    said = ran(tune(capfd, twin, tmp_path)).stderr
+    out = tmp_path / 'out'
+    assert said.strip().split('\n')[-1].startswith(f'{out}: 4 updates, validation perplexity ') and f'transformer_translate {out}' in said
+    assert (out / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
+    config = json.loads((out / 'config.json').read_text())
+    assert config['model']['d_model'] == 64 and config['init_from'] == str(twin) and len(config['init_weights']) == 64 and config['target'] == 'fr'
+    shutil.rmtree(twin)
+    ran(tune(capfd, twin, tmp_path, '--resume', settings='steps=6'))
+    assert checkpoints(out)[-1].name == 'step-00000006'
+
+def test_fine_tuning_begins_where_the_other_ended(trained, capfd, tmp_path):
+    "With a learning rate of almost nothing the weights stay those of the other run."
+    french(tmp_path / 'text')
+    ran(tune(capfd, trained, tmp_path, settings='steps=1 peak_lr=1e-12'))
+    ours, theirs = (safetensors.torch.load_file(d / 'model.safetensors') for d in (tmp_path / 'out', trained))
+    for name in theirs: torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6)
+
+@pytest.mark.parametrize('settings, said', [('N=2', 'trained with another N (1 → 2)'), ('text=moses_lc', 'another text (raw → moses_lc)'), ('h=2', 'another h (4 → 2)')])
+def test_another_model_cannot_go_on(trained, capfd, tmp_path, settings, said):
+    french(tmp_path / 'text')
+    refused(tune(capfd, trained, tmp_path, settings=settings), said)
+    assert not (tmp_path / 'out' / 'config.json').exists()
+
+def test_nothing_to_begin_with(own, capfd, tmp_path):
+    french(tmp_path / 'text')
+    refused(tune(capfd, tmp_path / 'none', tmp_path), 'none holds no config.json')
+    (own / 'model.safetensors').unlink()
+    refused(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish that run first')
+
+def test_unknown_tokens_are_counted(trained, capfd, tmp_path):
+    "The small tokenizer has no bytes to fall back on: text in another script is unknown to it, and the user hears how much."
+    write(tmp_path / 'text', train_en=names('en', 60), train_fr='\n'.join(['ноль'] * 60))
+    assert '% of the tokens are unknown to the tokenizer of' in ran(tune(capfd, trained, tmp_path)).stdout
+
+@pytest.fixture
+def text(tmp_path): return write(tmp_path / 'exp' / 'data', train_en=names('en', 60), train_de=names('de', 60))
+
+@pytest.mark.parametrize('data_dir, out', [('exp/data', 'exp'), ('exp/data', 'exp/data'), ('exp/data/train.en', 'exp'), ('data', '.'), ('exp/data', 'exp/data/../../exp')])
+def test_corpus_within_the_run(text, data_dir, out):
+    "--data_dir inside --out: the corpus stays."
+    cwd, before = text.parents[0 if data_dir == 'data' else 1], content(text)
+    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', data_dir, '--out', out, '--set', SMALL, cwd=cwd)
+    refused(result, 'choose another --out')
+    assert content(text) == before
+
+def test_run_within_the_corpus(text):
+    "The reverse is safe for files that are known by name, and refused where every file would be read."
+    before = content(text)
+    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', text / 'runs' / 'a', '--set', SMALL)
+    assert result.returncode == 0 and before.items() <= content(text).items(), result.stderr
+    refused(run('train', '--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', text, '--out', text / 'runs' / 'b', '--set', SMALL), 'share a folder')
+
+def test_files_of_others(text):
+    "A folder with anything in it that no run made."
+    for name in 'notes.txt', 'config.json', 'data/train.en':
+        folder = write(text.parents[1] / name.replace('/', '-'))
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text('{}')
+        refused(run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', folder, '--set', SMALL), 'holds files of yours', name.split('/')[0])
+        assert content(folder) == {name: b'{}'}
+
+@pytest.mark.parametrize('resume', [[], ['--resume']])
+def test_finished_model(own, capfd, resume):
+    "Its checkpoints were removed: the model is not trained over, nor is a new one begun in its place."
+    shutil.rmtree(own / 'checkpoints')
+    before = content(own)
+    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--set', SMALL
+    write(own.parent, train_en=names('en'), train_de=names('de'))
+    refused(in_here(capfd, 'train', *args, *resume), 'is not overwritten')
+    assert content(own) == before
