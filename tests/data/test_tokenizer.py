@@ -1,10 +1,12 @@
 "Languages without blanks, unused tokens, two vocabularies."
+import random
 import shutil
 from importlib.util import find_spec
 
 import pytest
 from helpers import SMALL, changed, in_here, names, ran, refused, write
 
+from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
 from annotated_transformer.inference.translator import Translator
 
@@ -52,3 +54,14 @@ def test_text_with_the_names_of_unused_tokens(kind, V):
     t = getattr(Tokenizer, kind)(text, V)
     assert t.vocab_size == V
     if kind == 'of_words': assert t.decode(t.encode(text)) == text
+
+@pytest.mark.parametrize('seed', range(3))
+def test_any_text_comes_back(seed):
+    "With bytes for what training never saw, decoding undoes encoding, blanks at the ends and line separators included."
+    rng = random.Random(seed)
+    tokenizer = Tokenizer.train([namer('en')(n) for n in range(300)], 320)
+    alphabet = [chr(c) for c in (*range(32, 127), *range(0xa0, 0x250), *range(0x4e00, 0x4e40), 0x1f600, 0x200d, 0x2028)]
+    texts = [''.join(rng.choices(alphabet, k=rng.randrange(30))) for _ in range(200)] + ['', ' ', 'a  b', ' a', 'a ']
+    ids = tokenizer.encode(texts)
+    assert tokenizer.decode(ids) == texts
+    assert all(3 < i < tokenizer.vocab_size for row in ids for i in row)               # no special token
