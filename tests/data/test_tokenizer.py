@@ -5,7 +5,8 @@ from importlib.util import find_spec
 import pytest
 from helpers import SMALL, changed, in_here, names, ran, refused, write
 
-from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
+from annotated_transformer.data.tokenizer import (
+    Tokenizer, cut_text, joined, sentences_of)
 from annotated_transformer.inference.translator import Translator
 
 
