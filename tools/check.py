@@ -156,6 +156,23 @@ def lint(root):
     result = run(BIN/'ruff', 'check', '--quiet', '--no-cache', '--output-format', 'concise', cwd=root)
     return [line.replace(f'{root}/', '') for line in (result.stdout + result.stderr).splitlines() if line.strip()] if result.returncode else []
 
+def scripts(root):
+    "oxlint finds nothing in the JavaScript of the page, taken as the one program that it becomes; its style and form are whole."
+    import tinycss2
+    web, faults = root/PACKAGE/'web', []
+    if not web.is_dir(): return []
+    with tempfile.TemporaryDirectory() as tmp:
+        program = Path(tmp)/'program.js'
+        program.write_text('\n'.join(p.read_text(encoding='utf-8') for p in sorted(web.glob('*.js'))), encoding='utf-8')
+        result = run(BIN/'oxlint', '-c', root/'.oxlintrc.json', '--deny-warnings', program, cwd=tmp)
+        if result.returncode: faults.append(tail(result, 40))
+    rules = tinycss2.parse_stylesheet((web/'style.css').read_text(encoding='utf-8'), skip_comments=True, skip_whitespace=True)
+    faults += [f'style.css, line {rule.source_line}: {rule.message}' for rule in rules if rule.type == 'error']
+    tags = re.findall(r'<(/?)(\w+)', (web/'form.html').read_text(encoding='utf-8'))
+    opened = [name for close, name in tags if not close and name not in ('input', 'br', 'img', 'hr')]
+    if sorted(opened) != sorted(name for close, name in tags if close): faults.append('form.html: an element is not closed, or closed twice')
+    return faults
+
 def site(root):
     "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once, under the number of its title."
     link, titles = root/'nbs'/'_quarto.yml', {page(p): next(cells(p, 'markdown'))[1].removeprefix('# ') for p in notebooks(root)}
@@ -258,7 +275,7 @@ def spelling(root):
         result = run(BIN/'codespell', '--config', root/'.codespellrc', '.', cwd=tmp)
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
 
-CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint)
+CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint, scripts=scripts)
 
 def timed(check, root):
     "The faults that a check found, and how long it took."
