@@ -14,7 +14,7 @@ from importlib.metadata import version
 from multiprocessing import Pool
 from pathlib import Path
 import datasets, numpy as np, psutil
-from annotated_transformer import run_directory as runs
+from annotated_transformer.training import run_setup as runs
 from annotated_transformer.data import preprocessing as preparation
 from annotated_transformer.data.batching import Batches, plan
 from annotated_transformer.data.number_names import namer, shuffled

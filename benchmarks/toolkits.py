@@ -213,7 +213,7 @@ def loop_of_adam(training):
 
 def marian(training):
     "The trainer's model in our loop."
-    from annotated_transformer import run_directory as runs
+    from annotated_transformer.training import run_setup as runs
     from training import Marian
     def build(c, pad_id):
         model = Marian(c)

@@ -123,7 +123,7 @@ def architecture(
 
 def every_chapter():
     "Import all modules of the book, each of which says what it knows."
-    package = import_module(__name__.rpartition('.')[0] or 'annotated_transformer')
+    package = import_module('annotated_transformer')
     for m in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):
         with suppress(ImportError): import_module(m.name)    # some need an extra
 

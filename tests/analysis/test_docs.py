@@ -11,15 +11,16 @@ from nbdev.process import NBProcessor
 
 from annotated_transformer.analysis.docs import Anchors, Formulas, Relative
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ConfigParser()
 SETTINGS.read(ROOT/'settings.ini', encoding='utf-8')
 SETTINGS = SETTINGS['DEFAULT']
 
-def page(procs, *cells):
+def page(procs, *cells, path='x.ipynb'):
     "The cells (id, kind, source, outputs) after the processors."
     nb = dict2nb(dict(cells=[dict(cell_type=kind, id=key, source=source, metadata={}, **(dict(outputs=outputs) if kind == 'code' else {}))
                              for key, kind, source, *outputs in cells], metadata={}, nbformat=4, nbformat_minor=5))
+    nb.path_ = ROOT / 'nbs' / path
     NBProcessor(nb=nb, procs=procs, process=True)
     return nb.cells
 
@@ -39,12 +40,13 @@ def test_every_cell_and_definition_has_one_place():
     assert places(cells) == ['sort-once', 'at-sort-once', 'sort', 'sort.run', 'at-sort', 'at-again', 'at-picture', 'fig-sorted']
     assert 'claim' not in cells[-1].source
 
-def test_links_within_the_site_are_relative():
+@pytest.mark.parametrize('path, up', [('x.ipynb', ''), ('lab/x.ipynb', '../'), ('library/tasks/parsing/x.ipynb', '../../../')])
+def test_links_within_the_site_are_relative(path, up):
     c = get_config(cfg_name=ROOT/'settings.ini')
     here, text = f'{c.doc_host}{c.doc_baseurl}', 'See [`f`]({}/x.html#f) and [there](https://example.org/x.html).'
     shown = dict(output_type='display_data', metadata={}, data={'text/markdown': ['one\n', text.format(here)]})
-    markdown, code = page([Relative], ('a', 'markdown', text.format(here)), ('b', 'code', 'show()', shown))
-    expected = 'See [`f`](x.html#f) and [there](https://example.org/x.html).'
+    markdown, code = page([Relative], ('a', 'markdown', text.format(here)), ('b', 'code', 'show()', shown), path=path)
+    expected = f'See [`f`]({up}x.html#f) and [there](https://example.org/x.html).'
     assert markdown.source == expected and code.outputs[0].data['text/markdown'] == f'one\n{expected}'
 
 @pytest.mark.parametrize('before, after', [

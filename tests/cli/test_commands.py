@@ -7,17 +7,18 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import SMALL, changed, in_here, names, run, write
+from helpers import ROOT, SMALL, changed, in_here, names, run, write
 
-from annotated_transformer.cli.main import homes
 from annotated_transformer.data.number_names import namer
 
+
+COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'main', 'streams')]
 
 def test_help():
     result = run('train', '--help')
     assert result.returncode == 0 and '--data' in result.stdout
 
-@pytest.mark.parametrize('name', homes)
+@pytest.mark.parametrize('name', COMMANDS)
 def test_every_help(capfd, name):
     result = in_here(capfd, name, '--help')
     assert result.returncode == 0 and '--debug' in result.stdout

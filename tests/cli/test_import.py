@@ -7,6 +7,10 @@ from helpers import in_here, names, refused, run, write
 OWN = '''
 from dataclasses import dataclass
 from torch import nn
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.model.seq2seq import architecture
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.recipe import Recipe, recipes
 
 @dataclass(frozen=True)
 class GatedConfig(TransformerConfig):
