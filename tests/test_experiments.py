@@ -24,6 +24,7 @@ def grid(tmp_path):
                                 cwd=Path(__file__).parent.parent, env=os.environ | {'OMP_NUM_THREADS': '1'}, stderr=subprocess.PIPE, text=True)
     return start
 
+@pytest.mark.nightly
 def test_a_killed_grid_goes_on(grid, tmp_path):
     whole = grid('whole')
     assert not whole.wait(300), whole.stderr.read()

@@ -67,6 +67,7 @@ def mutated(data, rng):
     else: where[name] = rng.choice(ODD)
     return json.dumps(config).encode()
 
+@pytest.mark.nightly
 def test_any_configuration(own):
     "Whatever a configuration says, it is refused in words that name it, or changes nothing."
     from annotated_transformer.cli.main import mendable

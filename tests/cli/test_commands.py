@@ -72,7 +72,7 @@ def test_debug(trained):
     assert 'Traceback' in run('translate', trained, '--beam', '0', '--debug').stderr
     assert 'Traceback' not in run('translate', trained, '--beam', '0').stderr
 
-@pytest.mark.parametrize('seconds', [.3, 1, 2, 4])
+@pytest.mark.parametrize('seconds', [2, *(pytest.param(s, marks=pytest.mark.nightly) for s in (.3, 1, 4))])
 def test_interrupted_while_it_loads(trained, seconds):
     "Ctrl-C while PyTorch is loading, and after: one word."
     process = subprocess.Popen([Path(sys.executable).parent / 'transformer_translate', trained], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -115,6 +115,7 @@ def test_long_lines(capfd, trained):
     refused = in_here(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
     assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
 
+@pytest.mark.nightly
 def test_long_stream(trained):
     "Memory does not grow with the stream: 2,000 lines, 100,000 lines (nine of ten are blank, to save time)."
     script = """if True:

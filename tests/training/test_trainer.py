@@ -127,7 +127,7 @@ for _ in range(5): update(model, optimizer, src, tgt, accelerator, accumulate=in
 if accelerator.is_main_process: torch.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
 """
 
-@pytest.mark.parametrize('architecture', ['transformer', 'recurrent'])
+@pytest.mark.parametrize('architecture', ['transformer', pytest.param('recurrent', marks=pytest.mark.nightly)])
 def test_gradients_of_shared_updates(architecture, tmp_path):
     "Five steps of gradient descent in float64, with unequal shares: Adam would hide a wrong factor, this does not."
     (tmp_path / 'script.py').write_text(ONE_UPDATE)
@@ -164,11 +164,11 @@ def test_terminated(folder, whole, processes):
     small_run(folder, folder / 'not-terminated', f'steps={done + 10}')
     assert_close(weights(out), weights(folder / 'not-terminated'), rtol=0, atol=0)
 
-@pytest.mark.parametrize('processes, kills', [(1, 4), (2, 2)])
+@pytest.mark.parametrize('processes, kills', [(1, 1), pytest.param(1, 4, marks=pytest.mark.nightly), pytest.param(2, 2, marks=pytest.mark.nightly)])
 def test_killed(folder, processes, kills):
     "SIGKILL at random moments, again and again: the weights end bit for bit where an undisturbed run ends, with dropout, over several epochs."
     changes, rng = "steps=150 average=3 P_drop=0.1 save_every='7 steps'", random.Random(processes)
-    out, killed = folder / f'killed-{processes}', 0
+    out, killed = folder / f'killed-{processes}-{kills}', 0
     while killed < kills:
         run = start(folder, out, changes, processes, '--resume')
         wait_for(out / 'metrics.jsonl', run)
@@ -193,6 +193,7 @@ def workers(out):
         if str(out) in line: found.append(int(p.parent.name))
     return found
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path('/proc').exists(), reason='looks for processes in /proc')
 def test_launcher_killed(folder):
     "Only the launcher is killed: its workers say so, end, and let go of the run, which is continued to the same bytes."
@@ -228,13 +229,15 @@ def test_disk_full(folder, whole):
     small_run(folder, out, resume=True)
     assert_close(weights(out), whole, rtol=0, atol=0)
 
-@pytest.mark.parametrize('damage', [lambda data: data[:-100], lambda data: data[:(i := len(data) // 2)] + bytes([data[i] ^ 1]) + data[i + 1:], lambda data: b''])
-@pytest.mark.parametrize('name', ['model.safetensors', 'training.pt', 'SHA256SUMS'])
+DAMAGE = {'cut off': lambda data: data[:-100], 'one bit': lambda data: data[:(i := len(data) // 2)] + bytes([data[i] ^ 1]) + data[i + 1:], 'emptied': lambda data: b''}
+
+@pytest.mark.parametrize('name, damage', [('model.safetensors', 'one bit'), *(pytest.param(name, damage, marks=pytest.mark.nightly)
+    for name in ('model.safetensors', 'training.pt', 'SHA256SUMS') for damage in DAMAGE if (name, damage) != ('model.safetensors', 'one bit'))])
 def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
     "Cut off, one bit changed, emptied: the file is named and nothing is loaded; when asked, the checkpoint before it is used."
     shutil.copytree(folder / 'whole', tmp_path / 'run')
     path = tmp_path / 'run' / 'checkpoints' / 'step-00000012' / name
-    path.write_bytes(damage(path.read_bytes()))
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): newest_checkpoint(tmp_path / 'run')
     assert newest_checkpoint(tmp_path / 'run', skip_damaged=True).name == 'step-00000008'
 
@@ -280,7 +283,7 @@ def test_configurations(folder, whole):
     subprocess.run([*launch, *args[1:]], check=True, capture_output=True, timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1'})
     assert_close(weights(folder / 'launched'), whole, rtol=0, atol=0)
 
-@pytest.mark.parametrize('name, value', [('ACCELERATE_MIXED_PRECISION', 'bf16'), ('ACCELERATE_DYNAMO_BACKEND', 'eager')])
+@pytest.mark.parametrize('name, value', [('ACCELERATE_MIXED_PRECISION', 'bf16'), pytest.param('ACCELERATE_DYNAMO_BACKEND', 'eager', marks=pytest.mark.nightly)])
 def test_accelerate_options(folder, whole, name, value):
     "bfloat16 and torch.compile as `accelerate launch` sets them: the weights stay float32 under their own names and are resumed."
     out = folder / value
@@ -288,6 +291,7 @@ def test_accelerate_options(folder, whole, name, value):
     assert_close(weights(out), whole, rtol=.05, atol=.05)
     assert {w.dtype for w in weights(out).values()} == {torch.float32}
 
+@pytest.mark.nightly
 def test_every_process_speaks(folder):
     "Several processes that cannot find each other, and one that is alone: each says so, with its number."
     env = os.environ | {'OMP_NUM_THREADS': '1', 'WORLD_SIZE': '2', 'RANK': '1', 'LOCAL_RANK': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '1', 'TORCHELASTIC_USE_AGENT_STORE': 'True'}
@@ -340,6 +344,7 @@ for _ in range(2): update(model, optimizer, src, tgt, accelerator)
 save_checkpoint(sys.argv[1], 5, model, optimizer, accelerator, keep=9)
 """
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream, 'record_event'), reason='this torch (2.6) cannot shard a model on CPUs')
 def test_sharded_model(tmp_path):
     "A model spread over two processes: five Adam steps, saved whole and loaded in between, end where one process ends."

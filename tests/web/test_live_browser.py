@@ -132,6 +132,7 @@ const run = async () => {
 }
 run().catch(e => faults.push(String(e))).then(counts => { document.body.textContent = 'SAID' + JSON.stringify([faults, counts]) + 'END' })"""
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('small', [False, True])
 def test_every_pair_of_clicks(two_layers, tmp_path, small):
     "Experiments, switches, search, another number, after one another; each layer on view while each is off; and each click beside a wrong input."
