@@ -6,6 +6,7 @@ import pytest
 from filelock import FileLock
 from helpers import TRAINED, closing, names, python, ran, run, write
 
+os.environ['HF_HUB_OFFLINE'] = '1'
 os.environ['OMP_NUM_THREADS'] = '1'           # of this process's children too: the workers share the cores
 
 @pytest.fixture(scope='session')

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import sentencepiece as spm
 from fastcore.basics import patch
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 # %% ../../nbs/51b_tokenizer.ipynb #train-bpe
 def train_bpe(
@@ -186,6 +185,7 @@ def moses_lc(
     lang:str,   # 'en', 'de', 'fr'
 ) -> list:      # lower-cased tokens joined by spaces
     "Moses preparation: lower-case, normalise punctuation, tokenise, escape."
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer       # slow to load
     normalizer, tokenizer = MosesPunctNormalizer(lang=lang), MosesTokenizer(lang=lang)
     def prepare(s):
         return tokenizer.tokenize(normalizer.normalize(s.lower() + '\n'),
@@ -197,6 +197,7 @@ def moses_detok(
     lang:str,
 ) -> list:
     "Moses tokens back to running text, escapes undone. Upper case does not come back."
+    from sacremoses import MosesDetokenizer
     detokenizer = MosesDetokenizer(lang=lang)
     return [detokenizer.detokenize(s.split()) for s in sentences]
 

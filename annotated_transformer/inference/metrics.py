@@ -9,7 +9,6 @@ __all__ = ['compound_split', 'tokenised_bleu', 'sacre_bleu', 'bleu', 'exact', 's
 import re
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
-from sacremoses import MosesTokenizer
 from ..utils.io import bare
 from ..data.tokenizer import moses_lc, without_blanks
 
@@ -66,6 +65,7 @@ def bleu(
               'signature': str(sacre.get_signature()),
               'chrF': chrf.corpus_score(hypotheses, [references]).score}
     if 'tok:13a' not in scores['signature']: return scores  # Moses knows blanks only
+    from sacremoses import MosesTokenizer                             # slow to load
     moses, case = MosesTokenizer(lang=lang), str.lower if lowercase else str
     tokens = lambda lines: [compound_split(moses.tokenize(case(line), return_str=True))
                             for line in lines]

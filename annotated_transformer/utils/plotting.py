@@ -8,8 +8,6 @@ __all__ = ['map_columns', 'map_arrows', 'crisp', 'heatmap', 'curves', 'book_map'
 # %% ../../nbs/library/utils/plotting.ipynb #imports
 import sys
 from importlib import import_module
-import matplotlib.pyplot as plt
-import seaborn as sns
 import torch
 from torch import nn
 
@@ -17,7 +15,8 @@ from torch import nn
 def crisp():
     "Where figures are shown in a notebook, draw them with twice the pixels."
     shell = sys.modules['IPython'].get_ipython() if 'IPython' in sys.modules else None
-    if shell is not None and 'inline' in plt.get_backend():
+    if shell is None: return
+    if 'inline' in import_module('matplotlib.pyplot').get_backend():
         set_formats = import_module('matplotlib_inline.backend_inline')
         set_formats.set_matplotlib_formats('retina')
 
@@ -35,6 +34,8 @@ def heatmap(
     **kwargs,      # passed to `seaborn.heatmap`
 ):
     "Draw a matrix, labels on both axes; returns the axes."
+    import seaborn as sns                                  # slow to load
+    from matplotlib import pyplot as plt
     values = torch.as_tensor(values).detach().float().cpu().numpy()
     if ax is None:
         _, ax = plt.subplots(
@@ -56,6 +57,7 @@ def curves(
     **kwargs,   # passed to `Axes.set`, e.g. `yscale='log'`
 ):
     "Draw one labelled line per entry of `ys`; returns the axes."
+    from matplotlib import pyplot as plt
     if ax is None: _, ax = plt.subplots(figsize=(5, 3))
     for label, y in ys.items(): ax.plot(x, y, label=label)
     ax.set(xlabel=xlabel, ylabel=ylabel, **kwargs)
@@ -84,6 +86,7 @@ def book_map(
 ):
     """Draw the model, the paper's Figure 1, among the chapters of this book,
     with the blocks of the sections `here` filled; returns the axes."""
+    from matplotlib import pyplot as plt
     _, ax = plt.subplots(figsize=(6, 2.8))
     def arrow(*points):
         ax.plot(*zip(*points), color='.6', lw=.8, zorder=0)

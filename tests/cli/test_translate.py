@@ -74,14 +74,14 @@ def test_numbers_of_the_search(own, capfd, engine, option, value, said):
     if not (own / 'ctranslate2').exists() and engine == 'ctranslate2': in_here(capfd, 'export', own)
     for command in 'translate', 'evaluate': refused(in_here(capfd, command, own, option, value, '--engine', engine), said)
 
-def test_packed_input(own, tmp_path):
+def test_packed_input(own, capfd, tmp_path):
     "x.gz holds text, wherever it is read or written."
     lines = names('en', 30) + '\n'
     (tmp_path / 'x.gz').write_bytes(gzip.compress(lines.encode()))
     (tmp_path / 'ref.gz').write_bytes(gzip.compress((names('de', 30) + '\n').encode()))
     plain = run('translate', own, '--beam', '1', stdin=lines).stdout
     assert run('translate', own, '--beam', '1', '--input', tmp_path / 'x.gz').stdout == plain and plain.count('\n') == 30
-    result = run('evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--out', tmp_path / 'hyp.gz')
+    result = in_here(capfd, 'evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--out', tmp_path / 'hyp.gz')
     assert result.returncode == 0 and gzip.decompress((tmp_path / 'hyp.gz').read_bytes()).decode() == plain, result.stderr
     (tmp_path / 'cut.gz').write_bytes((tmp_path / 'x.gz').read_bytes()[:-9])
-    refused(run('translate', own, '--input', tmp_path / 'cut.gz'), 'cut.gz is not a complete gzip file')
+    refused(in_here(capfd, 'translate', own, '--input', tmp_path / 'cut.gz'), 'cut.gz is not a complete gzip file')

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import safetensors.torch
 import torch
-from helpers import SMALL, changed, content, in_here, names, ran, refused, run, write
+from helpers import SMALL, changed, content, in_here, names, ran, refused, write
 
 from annotated_transformer.run_directory import checkpoints
 
@@ -66,27 +66,28 @@ def test_unknown_tokens_are_counted(trained, capfd, tmp_path):
 def text(tmp_path): return write(tmp_path / 'exp' / 'data', train_en=names('en', 60), train_de=names('de', 60))
 
 @pytest.mark.parametrize('data_dir, out', [('exp/data', 'exp'), ('exp/data', 'exp/data'), ('exp/data/train.en', 'exp'), ('data', '.'), ('exp/data', 'exp/data/../../exp')])
-def test_corpus_within_the_run(text, data_dir, out):
+def test_corpus_within_the_run(text, data_dir, out, capfd, monkeypatch):
     "--data_dir inside --out: the corpus stays."
-    cwd, before = text.parents[0 if data_dir == 'data' else 1], content(text)
-    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', data_dir, '--out', out, '--set', SMALL, cwd=cwd)
+    before = content(text)
+    monkeypatch.chdir(text.parents[0 if data_dir == 'data' else 1])
+    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', data_dir, '--out', out, '--set', SMALL)
     refused(result, 'choose another --out')
     assert content(text) == before
 
-def test_run_within_the_corpus(text):
+def test_run_within_the_corpus(text, capfd):
     "The reverse is safe for files that are known by name, and refused where every file would be read."
     before = content(text)
-    result = run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', text / 'runs' / 'a', '--set', SMALL)
+    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', text / 'runs' / 'a', '--set', SMALL)
     assert result.returncode == 0 and before.items() <= content(text).items(), result.stderr
-    refused(run('train', '--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', text, '--out', text / 'runs' / 'b', '--set', SMALL), 'share a folder')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', text, '--out', text / 'runs' / 'b', '--set', SMALL), 'share a folder')
 
-def test_files_of_others(text):
+def test_files_of_others(text, capfd):
     "A folder with anything in it that no run made."
     for name in 'notes.txt', 'config.json', 'data/train.en':
         folder = write(text.parents[1] / name.replace('/', '-'))
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{}')
-        refused(run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', folder, '--set', SMALL), 'holds files of yours', name.split('/')[0])
+        refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', folder, '--set', SMALL), 'holds files of yours', name.split('/')[0])
         assert content(folder) == {name: b'{}'}
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
