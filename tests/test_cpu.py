@@ -154,11 +154,7 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
     torch.manual_seed(0); assert torch.equal(compiled, F.dropout(x, .5))
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
 
-def test_a_run_keeps_the_dice_that_it_began_with(tmp_path):
+def test_a_run_has_the_cheaper_dropout(tmp_path):
     recipe, out = get_recipe('demo', "steps=2 P_drop=0.1 N=1 d_model=16 d_ff=16 h=2 save_every='1 steps'"), tmp_path / 'run'
     train(recipe, 'numbers_en_de', out)
     assert 'forward' in vars(new_model(recipe, out).src_position.dropout)
-    config = json.loads((out / 'config.json').read_text())
-    assert config.pop('dropout') == 'four from one draw'
-    (out / 'config.json').write_text(json.dumps(config))                    # as runs of earlier editions have it
-    assert 'forward' not in vars(new_model(recipe, out).src_position.dropout)

@@ -42,11 +42,9 @@ def read_config(
         raise FileNotFoundError(
             f'{run_dir} holds no config.json: is it a finished run?')
     config = read_json(path)
-    if not isinstance(config, dict) or 'model' not in config:
+    if not isinstance(config, dict) or not {'model', 'architecture'} <= set(config):
         raise ValueError(f'{path} describes no model: is {run_dir} a run directory?')
-    # runs from before there were others do not say it
-    name = config.setdefault('architecture', 'transformer')
-    try: kind = kinds_of(name)[0] if model is None else type(model.config)
+    try: kind = kinds_of(config['architecture'])[0] if model is None else type(model.config)
     except (ValueError, TypeError) as e:
         home = config.get('module')
         where = f'. It was defined in {home}: --import {home}' if home else ''

@@ -67,7 +67,6 @@ def lay_out(recipe:Recipe, corpus, data_dir, run_dir:Path, model=None, init_from
         pad_id=Tokenizer.load(run_dir / 'tokenizer.model').pad_id,
         corpus=name_for(corpus), data_dir=data_dir and str(data_dir),
         source=source, target=target, data=key, multiplies=chosen(recipe),
-        dropout='four from one draw',
         tokenizer=digests['tokenizer'], source_tokenizer=digests.get('source'),
         versions={package: version(package) for package in packages})
         | (begun or {}), indent=1))
@@ -107,7 +106,7 @@ def new_model(recipe:Recipe, run_dir, model:nn.Module=None, init_from=None):
     if init_from: model.load_state_dict(
         read_weights(Path(init_from) / 'model.safetensors', model), strict=False)
     if config.get('multiplies') == 'onednn': use_onednn(model)
-    if config.get('dropout') == 'four from one draw': use_cheap_dropout(model)
+    use_cheap_dropout(model)
     if recipe.recompute: recompute(model)
     return model.train()
 
@@ -117,8 +116,8 @@ def changes_since(run_dir:Path, recipe:Recipe, corpus, model=None, init_from=Non
     often it saves, its patience and whether it recomputes may change."""
     path, name = run_dir / 'config.json', name_of(model or recipe.model)
     said = read_json(path) if path.is_file() else {}
-    was = said.get('architecture', 'transformer') if isinstance(said, dict) else name
-    if was != name: return dict(architecture=f'{was} → {name}')
+    was = said.get('architecture') if isinstance(said, dict) else name
+    if was and was != name: return dict(architecture=f'{was} → {name}')
     free = 'model', 'steps', 'save_every', 'patience', 'recompute'
     def flat(r, corpus, init_from):
         run = {k: v for k, v in vars(r).items() if k not in free}

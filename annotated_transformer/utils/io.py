@@ -26,9 +26,6 @@ def kind_of(folder) -> str | None:
     """What made a folder: 'run', 'export' or 'data'; None if none of these programs."""
     folder = Path(folder)
     if (folder / mark).is_file(): return (folder / mark).read_text().strip()
-    if (folder / 'exported.json').is_file(): return 'export'   # before there were marks
-    old = folder / 'config.json', folder / 'metrics.jsonl'
-    if all(f.is_file() for f in old): return 'run'
 
 # %% ../../nbs/library/utils/io.ipynb #claim
 def claim(

@@ -3,7 +3,8 @@ import itertools
 import math
 import pytest
 import torch
-from annotated_transformer.inference.beam_search import beam_search, length_penalty, sample
+from annotated_transformer.inference.beam_search import (
+    beam_search, length_penalty, sample)
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 from torch.testing import assert_close

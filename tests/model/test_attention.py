@@ -1,7 +1,8 @@
 "Equation 1 and its heads against PyTorch's, forward and backward, in float64."
 import pytest
 import torch
-from annotated_transformer.model.attention import MultiHeadAttention, attention, padding_mask, subsequent_mask
+from annotated_transformer.model.attention import (
+    MultiHeadAttention, attention, padding_mask, subsequent_mask)
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close

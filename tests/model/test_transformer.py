@@ -2,7 +2,8 @@
 from dataclasses import replace
 import pytest
 import torch
-from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
+from annotated_transformer.model.config import (
+    TransformerConfig, count_parameters, presets)
 from annotated_transformer.model.seq2seq import stepwise
 from annotated_transformer.model.transformer import Transformer
 from torch import nn
