@@ -14,9 +14,10 @@ from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.background.recurrent import (
     RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.analysis.alignment import true_alignment
 from annotated_transformer.data.number_names import (
     PAD, draw_numbers, exact_match, fit, number_names, pair_batches, shifted, shuffled,
-    symbols, to_ids, true_alignment)
+    symbols, to_ids)
 from annotated_transformer.model.transformer import Transformer
 
 EDGES = [3, 20, 28, 36, 44, 52, 68]      # letters of the German name

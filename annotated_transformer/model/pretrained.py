@@ -44,7 +44,8 @@ def read_config(
     config = read_json(path)
     if not isinstance(config, dict) or not {'model', 'architecture'} <= set(config):
         raise ValueError(f'{path} describes no model: is {run_dir} a run directory?')
-    try: kind = kinds_of(config['architecture'])[0] if model is None else type(model.config)
+    try: kind = (kinds_of(config['architecture'])[0] if model is None
+                 else type(model.config))
     except (ValueError, TypeError) as e:
         home = config.get('module')
         where = f'. It was defined in {home}: --import {home}' if home else ''
