@@ -8,10 +8,11 @@ from datasets import Dataset
 
 NAMES = {lang: [namer(lang)(n) for n in range(400)] for lang in ('en', 'de')}
 
-@pytest.fixture(scope='module')
-def pairs():
+@pytest.fixture(scope='module', params=['en', 'de'])          # longer and shorter sources
+def pairs(request):
     tokenizer = Tokenizer.train(NAMES['en'] + NAMES['de'], 120, byte_fallback=False)
-    return encode(Dataset.from_dict(dict(source=NAMES['en'], target=NAMES['de'])), tokenizer)
+    target = dict(en='de', de='en')[request.param]
+    return encode(Dataset.from_dict(dict(source=NAMES[request.param], target=NAMES[target])), tokenizer)
 
 @pytest.mark.parametrize('max_tokens', [64, 500, 100_000])
 def test_every_pair_once_an_epoch_within_the_budget(pairs, max_tokens):

@@ -314,8 +314,12 @@ import sys, torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from accelerate import Accelerator
+from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.run_directory import checkpoints
 from annotated_transformer.training.checkpoint import load_checkpoint, save_checkpoint
 from annotated_transformer.training.optimizer import adam
+from annotated_transformer.training.train_step import update
 accelerator = Accelerator(cpu=True)
 def make():
     model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.))
