@@ -82,3 +82,10 @@ def spoil(path, f, digests=None):
     weights = safetensors.torch.load_file(path)
     safetensors.torch.save_file(f(weights) or weights, path, metadata)
     if digests: digests.write_text(''.join(f'{digest(path.parent / n)}  {n}\n' for n in ('model.safetensors', 'training.pt')))
+
+def endless(capfd, folder, positions):
+    "A run of few steps, whose translations do not end, with few positions."
+    write(folder, train_en=names('en'), train_de=names('de'))
+    settings = changed(SMALL, f"steps=3 max_len=20 positions={positions} save_every='3 steps'")
+    ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', settings))
+    return folder / 'run'

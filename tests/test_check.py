@@ -1,5 +1,6 @@
 "tools/check.py must find the faults that are planted here in a small project."
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -140,6 +141,15 @@ def shown_solution(root):
     nb['cells'].append(dict(cell_type='code', id='solution', metadata={}, execution_count=None, source=['#| code-fold: true\n', 'print(double(2))'],
                             outputs=[dict(output_type='stream', name='stdout', text=['4\n'])]))
     write(root/'nbs'/'00_core.ipynb', nb)
+def web(root, script='const f = x => x\nf(1)\n', style='a { color: red }\n', form='<p>a</p>\n'):
+    folder = root/'annotated_transformer'/'web'
+    folder.mkdir()
+    shutil.copy(ROOT/'.oxlintrc.json', root)
+    for name, text in ('page.js', script), ('style.css', style), ('form.html', form): (folder/name).write_text(text)
+def undefined(root): web(root, script='const f = x => y\nf(1)\n')
+def bad_style(root): web(root, style='a { color: red }\n) b {}\n')
+def bad_declaration(root): web(root, style='@media print {\n  a { color red }\n}\n')
+def bad_form(root): web(root, form='<p><b>a</p>\n')
 def wide(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['assert double(2) == 4' + ' + 0' * 20])
 def unused(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['import math'])
 def trap(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['def collect(x, into=[]): into.append(x)'])
@@ -181,6 +191,10 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (big_bracket, 'links', 'which knows no \\Bigl'),
     (lost_backslash, 'lists', "00_core.ipynb, cell step-4: the character '\\x07' before 'lpha$.'"),
     (tight_list, 'lists', "00_core.ipynb, cell step-4: '- one' begins a list"),
+    (undefined, 'scripts', "'y' is not defined"),
+    (bad_style, 'scripts', 'style.css, line 2'),
+    (bad_declaration, 'scripts', 'style.css, line 2'),
+    (bad_form, 'scripts', 'form.html: an element is not closed'),
     (shown_solution, 'pages', '00_core.ipynb, cell solution: a folded solution shows its output'),
     (wide, 'lint', 'E501 Line too long'),
     (unused, 'lint', 'F401'),
@@ -222,3 +236,11 @@ def test_readme(project):
 def test_same(a, b, agree):
     "Words must agree, numbers to one per cent or to one unit of a decimal."
     assert same(a, b) == agree
+
+def test_a_process_that_dies_is_said():
+    with pytest.raises(RuntimeError, match='exit status 3'): in_fresh_process(os._exit, 3)
+    with pytest.raises(RuntimeError, match='ZeroDivisionError'): in_fresh_process(divmod, 1, 0)
+
+def test_a_healthy_page_program(project):
+    web(project)
+    assert CHECKS['scripts'](project) == []

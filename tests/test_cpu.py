@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import (
-    OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn)
+from annotated_transformer.cpu import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe

@@ -3,6 +3,7 @@ import check
 import pytest
 from helpers import ROOT
 
+
 @pytest.mark.parametrize('name', check.CHECKS)
 def test_check(name):
     faults = check.CHECKS[name](ROOT)

@@ -10,6 +10,7 @@ import pytest
 from check import scratch
 from helpers import ONE, ROOT, SMALL, ran
 
+
 @pytest.fixture(scope='module')
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp('wheel')

@@ -166,8 +166,13 @@ def scripts(root):
         program.write_text('\n'.join(p.read_text(encoding='utf-8') for p in sorted(web.glob('*.js'))), encoding='utf-8')
         result = run(BIN/'oxlint', '-c', root/'.oxlintrc.json', '--deny-warnings', program, cwd=tmp)
         if result.returncode: faults.append(tail(result, 40))
-    rules = tinycss2.parse_stylesheet((web/'style.css').read_text(encoding='utf-8'), skip_comments=True, skip_whitespace=True)
-    faults += [f'style.css, line {rule.source_line}: {rule.message}' for rule in rules if rule.type == 'error']
+    def errors(nodes):
+        for node in nodes:
+            if node.type == 'error': yield f'style.css, line {node.source_line}: {node.message}'
+            for part in 'prelude', 'value', 'arguments':
+                if isinstance(inner := getattr(node, part, None), list): yield from errors(inner)
+            if 'rule' in node.type and node.content: yield from errors(tinycss2.parse_blocks_contents(node.content))
+    faults += errors(tinycss2.parse_stylesheet((web/'style.css').read_text(encoding='utf-8')))
     tags = re.findall(r'<(/?)(\w+)', (web/'form.html').read_text(encoding='utf-8'))
     opened = [name for close, name in tags if not close and name not in ('input', 'br', 'img', 'hr')]
     if sorted(opened) != sorted(name for close, name in tags if close): faults.append('form.html: an element is not closed, or closed twice')

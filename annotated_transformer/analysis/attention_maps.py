@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['kinds', 'colours', 'view_form', 'view_script', 'view_pieces', 'sides', 'first_choice', 'View', 'interactive',
-           'attention_grid', 'attention_lines']
+           'plot_attention', 'attention_grid', 'attention_lines']
 
 # %% ../../nbs/80_visualizations.ipynb #imports
 import json
@@ -185,6 +185,19 @@ def interactive(
     script = view_script.replace('PIECES', view_pieces)
     form = view_form.replace('CHOICES', '\n'.join(choices)).replace('SCRIPT', script)
     return View(form.replace('DATA', data.replace('<', '\\u003c')))
+
+# %% ../../nbs/80_visualizations.ipynb #plot-attention
+def plot_attention(
+    translator:Translator,
+    sentence:str,   # raw text
+    layer:int=-1,   # which decoder layer
+    ax=None,        # axes to draw on; a new figure when None
+) -> plt.Axes:
+    """Encoder-decoder attention of one layer, the mean of its heads:
+    a row is a piece being written, a column a source piece it looks at."""
+    a = translator.attention(sentence)
+    return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
+                   xlabel='source', ylabel='written', vmin=0)
 
 # %% ../../nbs/80_visualizations.ipynb #attention-grid
 def attention_grid(

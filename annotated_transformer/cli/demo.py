@@ -14,6 +14,7 @@ from ..inference.translator import Translator
 from ..recipe import get_recipe
 from ..training.metrics_log import plot_metrics
 from ..training.trainer import train
+from ..analysis.attention_maps import plot_attention
 
 # %% ../../nbs/library/cli/demo.ipynb #transformer-demo
 samples = ['seven', 'twenty-one', 'three hundred and sixty-five',
@@ -30,7 +31,7 @@ def transformer_demo(
     for english, german in zip(samples, translator.translate(samples)):
         print(f'{english} → {german}')
     for name, ax in dict(loss=plot_metrics(out),
-                         attention=translator.plot_attention(samples[-1])).items():
+                         attention=plot_attention(translator, samples[-1])).items():
         ax.figure.savefig(Path(out) / f'{name}.png', bbox_inches='tight', dpi=100)
         print(f'{name} drawn in {out}/{name}.png')
     show_scores(evaluate(translator, *test_split(out))[0])

@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
 from ..run_directory import check_alike, find_weights, open_run
-from ..utils.plotting import heatmap
 from ..utils.io import bare, one_line
 from ..utils.validation import check
 from .beam_search import (
@@ -246,15 +245,3 @@ def attention(self:Translator,
         for m in layers: m.keep_weights, m.weights = False, None
     return dict(source=t.source.pieces(src.tolist()), target=t.pieces(tgt[1:].tolist()),
                 **weights)
-
-@patch
-def plot_attention(self:Translator,
-    sentence:str,
-    layer:int=-1,   # which decoder layer
-    ax=None,        # axes to draw on; a new figure when None
-):
-    """Encoder-decoder attention of one layer, the mean of its heads:
-    a row is a piece being written, a column a source piece it looks at."""
-    a = self.attention(sentence)
-    return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
-                   xlabel='source', ylabel='written', vmin=0)

@@ -11,7 +11,6 @@ from helpers import ROOT, SMALL, changed, in_here, names, run, write
 
 from annotated_transformer.data.number_names import namer
 
-
 COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'main', 'streams')]
 
 def test_help():

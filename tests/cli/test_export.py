@@ -30,16 +30,6 @@ def test_export_again(own, capfd, tmp_path):
     refused(in_here(capfd, 'export', own, '--to', 'safetensors', '--out', tmp_path / 'out'), 'd_ff')
     assert content(tmp_path / 'out') == before
 
-
-NAME = 'encoder.layers.0.feed_forward.W_1.bias'
-
-SPOILT = {
-    'one value for all': (lambda w: w.update({NAME: torch.ones(1)}), f'{NAME} has shape (1,)'),
-    'missing':           (lambda w: {k: v for k, v in w.items() if k != NAME}, f'{NAME} is missing'),
-    'one too many':      (lambda w: w.update({'gate.weight': torch.ones(3)}), 'this model has no gate.weight'),
-    'not a number':      (lambda w: w | {NAME: w[NAME] * float('nan')}, f'{NAME} holds numbers that are not finite'),
-}
-
 def test_export_leaves_nothing_behind(own, tmp_path, monkeypatch):
     "A gate that a user has built into the model is trained, saved and loaded, and cannot be exported without a word."
     from annotated_transformer.export import engines

@@ -5,8 +5,6 @@ from helpers import SMALL, in_here, names, refused, write
 
 from annotated_transformer.run_directory import read_metrics
 
-REPORTS = [('rain at last', 'weather'), ('goals in the cup', 'sports'), ('snow on the hills', 'weather'), ('a late penalty', 'sports')] * 30
-
 
 def test_the_last_line_names_the_command_for_the_run_and_can_be_pasted(classifier):
     folder, line = classifier

@@ -1,10 +1,11 @@
 "Batches: every pair once an epoch, within the budget, a function of seed and position alone."
 import numpy as np
 import pytest
+from datasets import Dataset
+
 from annotated_transformer.data.batching import Batches, encode, plan
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.tokenizer import Tokenizer
-from datasets import Dataset
 
 NAMES = {lang: [namer(lang)(n) for n in range(400)] for lang in ('en', 'de')}
 

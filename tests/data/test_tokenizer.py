@@ -7,8 +7,7 @@ import pytest
 from helpers import SMALL, changed, in_here, names, ran, refused, write
 
 from annotated_transformer.data.number_names import namer
-from annotated_transformer.data.tokenizer import (
-    Tokenizer, cut_text, joined, sentences_of)
+from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
 from annotated_transformer.inference.translator import Translator
 
 

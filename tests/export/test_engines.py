@@ -2,7 +2,7 @@
 from importlib.util import find_spec
 
 import pytest
-from helpers import SMALL, changed, in_here, names, write
+from helpers import endless, in_here
 
 from annotated_transformer.cli.export import transformer_export
 from annotated_transformer.data.number_names import namer
@@ -32,14 +32,6 @@ def test_one_limit_for_every_engine(name, alpha, weak):
     lengths = [[len(ids) for ids in t.tokenizer.encode(t.translate(sources, beam=1, alpha=alpha))] for t in (torch_, other)]
     ours, theirs = ([len(h[0].ids) for h in t.search(t.encode(sources), 1, alpha)] for t in (torch_, other))
     assert ours == theirs and lengths[0] == lengths[1]
-
-def endless(capfd, folder, positions):
-    "A run of few steps, whose translations do not end, with few positions."
-    write(folder, train_en=names('en'), train_de=names('de'))
-    settings = changed(SMALL, f"steps=3 max_len=20 positions={positions} save_every='3 steps'")
-    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', settings)
-    assert result.returncode == 0, result.stderr
-    return folder / 'run'
 
 @pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')
 def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):

@@ -1,13 +1,14 @@
 "Beam search against a search through everything, greedy search by hand, and itself in another batch."
 import itertools
 import math
+
 import pytest
 import torch
-from annotated_transformer.inference.beam_search import (
-    beam_search, length_penalty, sample)
+from torch.testing import assert_close
+
+from annotated_transformer.inference.beam_search import beam_search, length_penalty, sample
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
-from torch.testing import assert_close
 
 PAD, BOS, EOS, V = 0, 1, 2, 6
 IDS = dict(bos_id=BOS, eos_id=EOS)

@@ -2,7 +2,7 @@
 from importlib.util import find_spec
 
 import pytest
-from helpers import SMALL, changed, in_here, names, refused, write
+from helpers import endless, in_here, refused
 
 from annotated_transformer.data.tokenizer import cut_text
 from annotated_transformer.inference.translator import Translator
@@ -21,14 +21,6 @@ def test_members_of_an_ensemble(trained, tmp_path, capfd):
 def test_n_best_holds_no_text_twice(trained):
     found = Translator.from_pretrained(trained).n_best(TEXT, n=4, beam=8)
     for best in found: assert len(best) == 4 and len({text for text, _ in best}) == 4
-
-def endless(capfd, folder, positions):
-    "A run of few steps, whose translations do not end, with few positions."
-    write(folder, train_en=names('en'), train_de=names('de'))
-    settings = changed(SMALL, f"steps=3 max_len=20 positions={positions} save_every='3 steps'")
-    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', settings)
-    assert result.returncode == 0, result.stderr
-    return folder / 'run'
 
 @pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
 def test_a_run_of_blanks_between_words_is_cut(capfd, tmp_path, positions):

@@ -1,11 +1,11 @@
 "Equation 1 and its heads against PyTorch's, forward and backward, in float64."
 import pytest
 import torch
-from annotated_transformer.model.attention import (
-    MultiHeadAttention, attention, padding_mask, subsequent_mask)
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
+
+from annotated_transformer.model.attention import MultiHeadAttention, attention, padding_mask, subsequent_mask
 
 LENGTHS = torch.tensor([5, 3, 1])
 MASKS = dict(none=None, causal=subsequent_mask(5), padding=(torch.arange(5) < LENGTHS[:, None])[:, None, None, :])

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from annotated_transformer.model.embeddings import Embedding, Generator
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 
+
 @pytest.mark.parametrize('d_model', [16, 512])
 def test_embedding(d_model):
     torch.manual_seed(0)

@@ -1,9 +1,11 @@
 "The smoothed loss against PyTorch's cross-entropy: value, gradient, padding, any split."
 import pytest
 import torch
-from annotated_transformer.model.loss import label_smoothed_loss
 from torch.nn import functional as F
 from torch.testing import assert_close
+
+from annotated_transformer.model.loss import label_smoothed_loss
+
 
 def batch(V=11, dtype=torch.float64, pad_id=0):
     torch.manual_seed(0)

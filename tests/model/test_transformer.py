@@ -1,13 +1,14 @@
 "The whole model: PyTorch's with copied weights, causality, padding, tying, and reading token by token."
 from dataclasses import replace
+
 import pytest
 import torch
-from annotated_transformer.model.config import (
-    TransformerConfig, count_parameters, presets)
-from annotated_transformer.model.seq2seq import stepwise
-from annotated_transformer.model.transformer import Transformer
 from torch import nn
 from torch.testing import assert_close
+
+from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
+from annotated_transformer.model.seq2seq import stepwise
+from annotated_transformer.model.transformer import Transformer
 
 SMALL = TransformerConfig(vocab_size=20, N=2, d_model=16, d_ff=32, h=4, P_drop=.1)
 KINDS = {'the paper': {}, 'pre-norm': dict(norm='pre'), 'untied': dict(tied=False), 'learned positions': dict(positions='learned', max_len=12),

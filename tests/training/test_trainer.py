@@ -16,8 +16,7 @@ from helpers import ROOT, SMALL, changed, in_here, names, ran, refused, write
 from torch.testing import assert_close
 
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.run_directory import (
-    checkpoints, newest_checkpoint, read_metrics)
+from annotated_transformer.run_directory import checkpoints, newest_checkpoint, read_metrics
 from annotated_transformer.training import trainer as training
 
 

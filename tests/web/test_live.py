@@ -25,8 +25,7 @@ from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.inference.evaluation import test_split as held_out
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.web.browser import (
-    all_switches, live_model, model_data, pack, sent, switched, translations)
+from annotated_transformer.web.browser import all_switches, live_model, model_data, pack, sent, switched, translations
 from annotated_transformer.web.live import live, live_numbers
 
 NODE = shutil.which('node')

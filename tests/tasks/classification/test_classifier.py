@@ -11,8 +11,6 @@ from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import read_metrics
 from annotated_transformer.training.trainer import train
 
-REPORTS = [('rain at last', 'weather'), ('goals in the cup', 'sports'), ('snow on the hills', 'weather'), ('a late penalty', 'sports')] * 30
-
 
 @pytest.mark.parametrize('name, args', dict(translate=[], evaluate=[], score=['--src', 'x', '--ref', 'x'], export=[], train=['--bleu', '3']).items())
 def test_a_classifier_is_sent_to_its_own_command(name, args, classifier, capfd, tmp_path, monkeypatch):

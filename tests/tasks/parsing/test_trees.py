@@ -9,8 +9,7 @@ import pytest
 from helpers import ROOT
 
 from annotated_transformer.tasks.parsing.treebank import treebank
-from annotated_transformer.tasks.parsing.trees import (
-    Tree, bracket_counts, linearise, read_trees, score_trees, tree_from)
+from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, linearise, read_trees, score_trees, tree_from
 
 
 def test_a_root_that_only_wraps_counts_in_no_file():
