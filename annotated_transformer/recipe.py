@@ -121,8 +121,6 @@ def changed(
     run, model = ({f.name for f in fields(part)} - {'model'}
                   for part in (recipe, recipe.model))
     values = parse_changes(changes, run | model)
-    if 'd_k' in model and {'h', 'd_model'} & set(values):
-        values = dict(d_k=None, d_v=None) | values
     pick = lambda names: {k: v for k, v in values.items() if k in names}
     return replace(recipe, model=replace(recipe.model, **pick(model)), **pick(run))
 

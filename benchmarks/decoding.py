@@ -15,9 +15,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from annotated_transformer.model.attention import padding_mask
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.model.transformer import Prefixes
+from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.inference.evaluation import test_split
 from annotated_transformer.inference.translator import Translator
 
@@ -36,41 +35,13 @@ class Compiled(Ours):
     def __init__(self, run, translator, a):
         if not a.compile: raise ImportError('not asked for: --compile')
         super().__init__(run, Translator.from_pretrained(run, 'cpu'), a)
-        for m in self.models: m.step = torch.compile(m.step, dynamic=True)
-
-class Copies(Prefixes):
-    "Keys and values of every prefix in rows of their own, B·n in all."
-    B, n = None, 1                  # sources, prefixes of each until now
-    def grow(self, attn, key, value):
-        if attn in self.kept: self.kept[attn] = [x[self.rows] for x in self.kept[attn]]
-        return super().grow(attn, key, value)
-    def once(self, attn, key, value):
-        kept = super().once(attn, key, value)
-        if len(kept[0]) < len(key): kept = self.kept[attn] = [x[self.rows] for x in kept]
-        return kept
-
-class Reordering:
-    "A model whose keys and values are copied to the new places of their prefixes at every step, as most libraries do it; ours has a mask instead."
-    def __init__(self, model):
-        self.model, self.config, self.pad_id, self.longest, self.generator, self.training = model, model.config, model.pad_id, model.longest, model.generator, False
-    def begin(self, src): return Copies(self.model.encode(src), padding_mask(src, self.pad_id))
-    def step(self, state, token, origin=None):
-        model, (state.B, n) = self.model, token.shape
-        state.rows = ((0 if origin is None else origin) + state.n * torch.arange(state.B)[:, None]).flatten()      # (B·n,)
-        if n != state.n: state.memory, state.mask, state.n = state.memory[state.rows], state.mask[state.rows], n
-        state.t += 1
-        x = (model.tgt_embed(token) + model.tgt_position.rows(state.t)[-1]).flatten(0, 1)[:, None]
-        return model.decoder(x, state.memory, None, state.mask, state).view(state.B, n, -1)
-    def keep(self, state, rows):
-        rows = (state.n * rows[:, None] + torch.arange(state.n)).flatten()
-        state.memory, state.mask = state.memory[rows], state.mask[rows]
-        state.kept = {attn: [x[rows] for x in kept] for attn, kept in state.kept.items()}
+        for m in self.models: m.decode_step = torch.compile(m.decode_step, dynamic=True)
 
 class Reordered(Ours):
-    "The same with keys and values copied by origin, in place of the mask over all tokens read."
+    "The same with keys and values copied to the new places of their prefixes at every step, as most libraries do it."
     def __init__(self, run, translator, a):
         super().__init__(run, translator, a)
-        self.models = [Reordering(m) for m in self.models]
+        self.models = [load_model(run)]
 
 class CTranslate2:
     "CTranslate2 with the weights in 32 bits, or in 8."

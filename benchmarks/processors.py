@@ -20,8 +20,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
 from annotated_transformer.cpu import (
-    OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout,
-    use_onednn)
+    OneDNNLinear, OneDNNProduct, SharedDropout, by_onednn, exchange_layers, faster_products, has_onednn)
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.recipe import recipes
 from annotated_transformer.model.loss import label_smoothed_loss
@@ -92,12 +91,18 @@ def plain_loss(logits, target, eps_ls=.1, pad_id=0):
 variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), "oneDNN's products, PyTorch's loss": dict(fast=True, loss=plain_loss),
             'bfloat16': dict(half=True)}
 
-def mean_loss(model, src, tgt, c, fast=False, half=False, loss=label_smoothed_loss, cheap=False, drops=True):
-    for m in model.modules(): vars(m).pop('forward', None)
-    if fast: use_onednn(model)
-    if cheap: use_cheap_dropout(model)
-    for m in model.modules():
-        if isinstance(m, torch.nn.Dropout) and not drops: m.forward = lambda x: x
+def tuned(model, fast=False, cheap=False, drops=True, **_):
+    "A model of the same weights with the layers of a variant."
+    twin = Transformer(model.config)
+    for name, p in model.named_parameters(remove_duplicate=False):
+        *path, last = name.split('.')
+        setattr(twin.get_submodule('.'.join(path)), last, p)
+    if fast: exchange_layers(twin, torch.nn.Linear, OneDNNLinear)
+    if cheap: exchange_layers(twin, torch.nn.Dropout, SharedDropout)
+    if not drops: exchange_layers(twin, torch.nn.Dropout, lambda _: torch.nn.Identity())
+    return twin
+
+def mean_loss(model, src, tgt, c, half=False, loss=label_smoothed_loss, **_):
     with torch.autocast('cpu', torch.bfloat16, enabled=half): logits = model(src, tgt[:, :-1])
     total, n = loss(logits, tgt[:, 1:], c.eps_ls)
     return total / n
@@ -113,12 +118,13 @@ def of_recipe(name, tokens, rounds, variants=variants):
     optimizer = adam(model)
     for group in optimizer.param_groups: group['lr'] = 1e-5
     src, tgt = torch.randint(4, c.vocab_size, (2, tokens // 32, 32))
-    with torch.no_grad(): losses = {k: mean_loss(model.eval(), src, tgt, c, **options).item() for k, options in variants.items()}
-    model.train()
+    models = {k: tuned(model, **options) for k, options in variants.items()}
+    with torch.no_grad(): losses = {k: mean_loss(models[k].eval(), src, tgt, c, **options).item() for k, options in variants.items()}
+    for m in models.values(): m.train()
     for i in range(-1, rounds):
         for variant, options in variants.items():
             start = time.process_time()
-            one_update(model, optimizer, src, tgt, c, **options)
+            one_update(models[variant], optimizer, src, tgt, c, **options)
             if i >= 0: took[variant].append(time.process_time() - start)
     base = took[next(iter(variants))]
     return dict(tokens=tokens, rounds=rounds, seconds={k: median(t) for k, t in took.items()}, first_loss=losses,

@@ -24,9 +24,10 @@ from annotated_transformer.analysis.hardware import mfu, peaks, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
-    by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn)
+    by_onednn, faster_products, has_onednn, tune_training)
 from annotated_transformer.recipe import recipes
-from annotated_transformer.training.train_step import update
+from annotated_transformer.training.train_step import Objective, update
+from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
 
 class TorchTransformer(nn.Module):
@@ -51,7 +52,7 @@ class XTransformers(nn.Module):
     def __init__(self, c):
         super().__init__()
         from x_transformers import Decoder, Encoder, TransformerWrapper
-        layers = dict(dim=c.d_model, depth=c.N, heads=c.h, attn_dim_head=c.d_k, attn_flash=True, pre_norm=False, ff_mult=c.d_ff / c.d_model,
+        layers = dict(dim=c.d_model, depth=c.N, heads=c.h, attn_dim_head=c.head_dims[0], attn_flash=True, pre_norm=False, ff_mult=c.d_ff / c.d_model,
                       ff_custom_activation=nn.ReLU(), attn_sublayer_dropout=c.P_drop, ff_sublayer_dropout=c.P_drop)
         ends = dict(num_tokens=c.vocab_size, max_seq_len=c.max_len, emb_dropout=c.P_drop, scaled_sinu_pos_emb=True)
         self.encoder = TransformerWrapper(attn_layers=Encoder(**layers), return_only_embed=True, **ends)
@@ -75,6 +76,14 @@ class Marian(nn.Module):
 
     def forward(self, src, tgt):
         return self.body(input_ids=src, attention_mask=(src != 0).long(), decoder_input_ids=tgt, use_cache=False).logits
+
+class Peer(Seq2SeqModel):
+    "A peer's model in our update."
+    def __init__(self, model, c):
+        super().__init__(c)
+        self.model = model
+
+    def forward(self, src, tgt): return self.model(src, tgt)
 
 usual = "ours, with PyTorch's products"
 builders = {'ours': Transformer, usual: Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
@@ -111,14 +120,15 @@ def trainee(name, c, a, accelerator):
     "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
     model, one_update = builders[name](c).train(), update if name in ('ours', usual) or a.same_step else plain_update
-    if name == 'ours': use_cheap_dropout(model)
-    if name == 'ours' and a.products in ('onednn', 'both'): use_onednn(model)
+    if name == 'ours': tune_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
     optimizer = adam(model) if one_update is update else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
     params = n_parameters(model)
+    if one_update is update: model = Objective(model if isinstance(model, Seq2SeqModel) else Peer(model, c).train())
     model, optimizer = accelerator.prepare(model, optimizer)
     if a.compile: model = torch.compile(model, dynamic=True)
-    return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, c.eps_ls)
+    more = () if one_update is update else (c.eps_ls,)
+    return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, *more)
 
 kinds = {'matrix products': 'mm linear_pointwise', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
          'Adam': 'adam addcdiv addcmul lerp sqrt', 'random numbers of dropout': 'bernoulli dropout', 'filling with zeros': 'fill_'}

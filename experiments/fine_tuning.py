@@ -17,7 +17,7 @@ from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.recipe import changed, get_recipe, recipe_of
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.training.trainer import train
-from annotated_transformer.training.train_step import validate
+from annotated_transformer.training.train_step import Objective, validate
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--captions', required=True, help='folder of Multi30k')
@@ -43,7 +43,7 @@ def curve(run, begins_with=None):
     points = [(m['step'], m['valid_loss'] * share) for m in read_metrics(run) if 'valid_loss' in m]
     if begins_with:
         model = load_model(begins_with)
-        points = [(0, validate(model, valid, Accelerator(cpu=True))[0] * share)] + points
+        points = [(0, validate(Objective(model), valid, Accelerator(cpu=True))[0] * share)] + points
     return dict(updates=[s for s, _ in points], nats_per_character=[x for _, x in points], characters_per_token=1 / share)
 
 def last_loss(run):

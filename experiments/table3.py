@@ -23,7 +23,7 @@ from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.training.train_step import validate
+from annotated_transformer.training.train_step import Objective, validate
 from annotated_transformer.analysis.table_3 import (
     score_rank, table3, variation, verdicts)
 from recording import provenance
@@ -82,7 +82,7 @@ def learn(run, row, seed, a):
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
     model, lines = load_model(run), read_metrics(run)
-    with torch.no_grad(): loss, accuracy = validate(model, batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(

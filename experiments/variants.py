@@ -20,7 +20,7 @@ from annotated_transformer.inference.metrics import significance
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.training.train_step import validate
+from annotated_transformer.training.train_step import Objective, validate
 from annotated_transformer.analysis.variants import variant, variants
 from recording import Parts, provenance
 
@@ -46,7 +46,7 @@ def learn(run, name, seed, a):
     except (FloatingPointError, ValueError) as e:
         if isinstance(e, ValueError) and 'not finite' not in str(e): raise
         return lost(str(e))
-    with torch.no_grad(): loss, accuracy = validate(model, batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in read_metrics(run) if 'grad_norm' in m))
 

@@ -2,6 +2,7 @@
 import json
 import pickle
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,13 +13,14 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import OneDNNProduct, faster_products, has_onednn, use_cheap_dropout, use_onednn
+from annotated_transformer.cpu import OneDNNLinear, OneDNNProduct, SharedDropout, exchange_layers, faster_products, has_onednn, tune_search, tune_training
+from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.run_setup import new_model
-from annotated_transformer.training.train_step import recompute, update
+from annotated_transformer.training.train_step import Objective, recompute, update
 from annotated_transformer.training.trainer import train
 
 
@@ -60,16 +62,18 @@ def ids(n=32): return (torch.randint(1, 2000, (n, 33), generator=torch.Generator
 def trained(model, steps=2, prepare=lambda accelerator, *both: accelerator.prepare(*both), **options):
     "The losses of some updates, and the weights after them."
     accelerator, model = Accelerator(cpu=True), model.train()
-    prepared, optimizer = prepare(accelerator, model, adam(model))
+    prepared, optimizer = prepare(accelerator, Objective(model), adam(model))
     for group in optimizer.param_groups: group['lr'] = 1e-3
     torch.manual_seed(0)
-    losses = [update(prepared, optimizer, *ids(), accelerator, .1)[0].item() for _ in range(steps)]
+    losses = [update(prepared, optimizer, *ids(), accelerator)[0].item() for _ in range(steps)]
     return losses, {k: v.clone() for k, v in model.state_dict().items()}
+
+def by_onednn(model): return exchange_layers(model, nn.Linear, OneDNNLinear)
 
 def new(onednn=True):
     torch.manual_seed(0)
     model = Transformer(WIDE)
-    return use_onednn(model) if onednn else model
+    return by_onednn(model) if onednn else model
 
 def test_training_is_the_same_but_for_rounding_and_repeats_to_the_bit(used):
     usual, nothing = trained(new(onednn=False)), len(used)
@@ -82,9 +86,9 @@ def test_weights_copies_and_pickles_are_as_before(used):
     model, plain = new(), new(onednn=False)
     assert list(model.state_dict()) == list(plain.state_dict())
     assert [n for n, _ in model.named_parameters()] == [n for n, _ in plain.named_parameters()]
-    for copy in deepcopy(model), pickle.loads(pickle.dumps(model)), use_onednn(model):
+    for copy in deepcopy(model), pickle.loads(pickle.dumps(model)), by_onednn(model):
         layer = copy.generator
-        assert layer.forward.args[0] is layer and layer.weight is copy.tgt_embed.weight
+        assert type(layer) is OneDNNLinear and layer.weight is copy.tgt_embed.weight
         used.clear()
         with torch.no_grad(): assert_close(copy.eval()(*ids()), plain.eval()(*ids()), rtol=1e-4, atol=1e-4)
         assert used
@@ -103,7 +107,7 @@ def test_distributed_data_parallel(used, tmp_path):
         x = torch.randn(256, 512)
         for wrap in lambda m: m, nn.parallel.DistributedDataParallel:
             model.zero_grad(); used.clear()
-            wrap(use_onednn(model))(x).pow(2).sum().backward()
+            wrap(by_onednn(model))(x).pow(2).sum().backward()
             assert used
             grads = [p.grad.clone() for p in model.parameters()]
             alone = alone or grads
@@ -111,7 +115,7 @@ def test_distributed_data_parallel(used, tmp_path):
     finally: torch.distributed.destroy_process_group()
 
 def test_everything_else_goes_the_usual_way(used):
-    layer = use_onednn(nn.Linear(512, 1024))
+    layer = OneDNNLinear(nn.Linear(512, 1024))
     usual = lambda x: F.linear(x, layer.weight, layer.bias)
     x = torch.randn(300, 512)
     assert torch.equal(layer(x[:4]), usual(x[:4]))
@@ -121,7 +125,9 @@ def test_everything_else_goes_the_usual_way(used):
     assert not used and layer(x) is not None and used
     class Own(nn.Linear):
         def forward(self, x): return super().forward(x) + 1
-    assert 'forward' not in vars(use_onednn(Own(2, 2)))
+    hooked, computed = nn.Linear(2, 2), nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    hooked.register_forward_hook(lambda *_: None)
+    for layer in Own(2, 2), hooked, computed: assert by_onednn(nn.Sequential(layer))[0] is layer
 
 def test_gradients_of_gradients_and_of_expanded_tensors():
     x, W = ((torch.randn(n, 300) / 20).requires_grad_() for n in (7, 40))
@@ -138,17 +144,17 @@ def test_the_choice_draws_no_random_numbers_and_needs_onednn(monkeypatch):
     with torch.no_grad(): assert faster_products(64, .01) in ('onednn', 'pytorch')
     monkeypatch.setattr(torch.backends.mkldnn, 'is_available', lambda: False)
     assert faster_products(128) == 'pytorch'
-    assert 'forward' not in vars(use_onednn(nn.Linear(512, 512)))
+    assert type(tune_training(nn.Sequential(nn.Linear(512, 512)))[0]) is nn.Linear
 
 def test_dice_repeat_when_layers_are_recomputed_and_belong_to_each_copy():
-    model = use_cheap_dropout(new(onednn=False)); recompute(model)
-    ours, recomputed = trained(use_cheap_dropout(new(onednn=False))), trained(model)
+    model = tune_training(new(onednn=False), 'pytorch'); recompute(model)
+    ours, recomputed = trained(tune_training(new(onednn=False), 'pytorch')), trained(model)
     assert ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
     for copy in deepcopy(model), pickle.loads(pickle.dumps(model)):
-        assert copy.src_position.dropout.forward.args[0] is copy.src_position.dropout
+        assert type(copy.src_position.dropout) is SharedDropout is not copy.src_position.dropout
 
 def test_a_compiler_and_mixed_precision_get_what_they_know():
-    layer, x = use_cheap_dropout(nn.Dropout(.5)), torch.ones(1000)
+    layer, x = SharedDropout(nn.Dropout(.5)), torch.ones(1000)
     torch.manual_seed(0); compiled = torch.compile(layer, backend='eager', fullgraph=True)(x)
     torch.manual_seed(0); assert torch.equal(compiled, F.dropout(x, .5))
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
@@ -156,4 +162,20 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
 def test_a_run_has_the_cheaper_dropout(tmp_path):
     recipe, out = get_recipe('demo', "steps=2 P_drop=0.1 N=1 d_model=16 d_ff=16 h=2 save_every='1 steps'"), tmp_path / 'run'
     train(recipe, 'numbers_en_de', out)
-    assert 'forward' in vars(new_model(recipe, out).src_position.dropout)
+    assert type(new_model(recipe, out).src_position.dropout) is SharedDropout
+    off = replace(recipe, products='pytorch')                # one field, and every layer is PyTorch's
+    assert {type(m).__module__.partition('.')[0] for m in new_model(off, out).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
+
+@pytest.mark.parametrize('beam', [1, 3, 7])
+@pytest.mark.parametrize('settings', [{}, dict(norm='pre', positions='learned', max_len=40)])
+def test_prefixes_side_by_side_find_the_same(beam, settings):
+    torch.manual_seed(0)
+    plain = Transformer(TransformerConfig(30, N=2, d_model=16, d_ff=32, h=2, **settings)).double().eval()
+    with torch.no_grad(): plain.generator.weight.mul_(2)
+    src = torch.randint(4, 30, (9, 8)).masked_fill(torch.arange(8) >= torch.arange(1, 10).clamp(max=8)[:, None], 0)
+    tuned = tune_search(deepcopy(plain))
+    assert type(tuned.decoder) is not type(plain.decoder) and list(tuned.state_dict()) == list(plain.state_dict())
+    both = [beam_search(m, src, beam, extra=8, bos_id=2, eos_id=3) for m in (plain, tuned)]
+    assert [[h.ids for h in hs] for hs in both[0]] == [[h.ids for h in hs] for hs in both[1]]
+    assert len({len(hs[0].ids) for hs in both[0]}) > 1                                      # sources leave the batch at different steps
+    for a, b in zip(*both): assert_close([h.log_prob for h in a], [h.log_prob for h in b], rtol=0, atol=1e-10)

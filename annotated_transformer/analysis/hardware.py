@@ -19,7 +19,7 @@ def forward_flops(
 ) -> float:               # FLOPs of one forward pass
     "Two FLOPs for every multiply-add of `Transformer(c)`'s matrix products."
     def attention(T_q, T_k):
-        return 2 * c.h * (c.d_k + c.d_v) * (c.d_model * (T_q + T_k) + T_q * T_k)
+        return 2 * c.h * sum(c.head_dims) * (c.d_model * (T_q + T_k) + T_q * T_k)
     def feed_forward(T): return 2 * T * 2 * c.d_model * c.d_ff
     encoder_layer = attention(T_k, T_k) + feed_forward(T_k)
     decoder_layer = attention(T_q, T_q) + attention(T_q, T_k) + feed_forward(T_q)
@@ -67,7 +67,7 @@ def training_memory(
 ) -> dict[str, float]:    # bytes
     """What training in float32 holds in memory, and the peak during a step.
     Attention weights are not kept."""
-    P, attention, add_norm = count_parameters(c), c.h * (c.d_k + c.d_v), 3 * c.d_model
+    P, attention, add_norm = count_parameters(c), c.h * sum(c.head_dims), 3 * c.d_model
     # attention: 2 in the encoder, 1 as memory
     source = c.N * (3 * attention + c.d_ff + 2 * add_norm) + 2 * c.d_model
     target = (c.N * (3 * attention + c.d_ff + 3 * add_norm) + 2 * c.d_model

@@ -6,7 +6,6 @@
 __all__ = ['grid', 'variants', 'unscaled', 'wide', 'with_biases', 'variant']
 
 # %% ../../nbs/lab/variants.ipynb #imports
-from functools import partial
 import torch
 from torch import nn
 from ..model.attention import MultiHeadAttention
@@ -17,8 +16,13 @@ from .table_3 import variation
 # %% ../../nbs/lab/variants.ipynb #variants
 def unscaled(model:nn.Module):
     "Take the factor √d_model away from the embeddings, in place."
-    for embed in {model.src_embed, model.tgt_embed}:
-        embed.forward = partial(nn.Embedding.forward, embed)
+    plain = {}
+    for name in 'src_embed', 'tgt_embed':
+        embed = getattr(model, name)
+        if embed not in plain:
+            plain[embed] = nn.Embedding.from_pretrained(embed.weight)
+            plain[embed].weight = embed.weight                         # tied as before
+        setattr(model, name, plain[embed])
 
 def wide(model:nn.Module):
     "Embeddings of standard deviation 1 without the factor, in place."

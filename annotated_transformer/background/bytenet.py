@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from ..utils.validation import check, check_types
-from ..model.seq2seq import Model, architecture, follow
+from ..model.seq2seq import Seq2SeqModel, architecture
 
 # %% ../../nbs/predecessors/bytenet.ipynb #dilated-conv
 class DilatedConv(nn.Conv1d):
@@ -63,12 +63,11 @@ class ByteNetBlock(nn.Module):
         return x + self.widen(self.conv(h))
 
     def newest(self,
-        x:Tensor,                # the newest position of each prefix (B, n, d_model)
-        past:Tensor,             # what the convolution read before (B, n, (k-1)r, d)
-    ) -> tuple[Tensor, Tensor]:  # its output (B, n, d_model); past, one step later
-        h = torch.cat([past, self.narrow(x)[:, :, None]], 2)
-        y = self.conv.last(h.flatten(0, 1)).unflatten(0, x.shape[:2])    # (B, n, d)
-        return x + self.widen(y), h[:, :, 1:]
+        x:Tensor,                # the newest position of each prefix (R, d_model)
+        past:Tensor,             # what the convolution read before (R, (k-1)r, d)
+    ) -> tuple[Tensor, Tensor]:  # its output (R, d_model); past, one step later
+        h = torch.cat([past, self.narrow(x)[:, None]], 1)
+        return x + self.widen(self.conv.last(h)), h[:, 1:]
 
 # %% ../../nbs/predecessors/bytenet.ipynb #config
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class ByteNetConfig:
 
 # %% ../../nbs/predecessors/bytenet.ipynb #bytenet
 @architecture('bytenet', ByteNetConfig)
-class ByteNet(Model):
+class ByteNet(Seq2SeqModel):
     "A decoder of convolutions on an encoder of convolutions, Kalchbrenner et al. 2016."
     def __init__(self, config:ByteNetConfig, pad_id:int=0):
         super().__init__(config, pad_id)
@@ -141,23 +140,21 @@ class ByteNet(Model):
 
 # %% ../../nbs/predecessors/bytenet.ipynb #step
 @patch
-def begin(self:ByteNet, src:Tensor) -> dict:
+def init_state(self:ByteNet, src:Tensor) -> dict:
     "The sentence's vectors, and the zeros that every convolution has read so far."
     z, d = self.encode(src), self.config.d_model // 2
-    past = {f'block {l}': z.new_zeros(len(src), 1, sum(block.conv.margins), d)
+    past = {f'block {l}': z.new_zeros(len(src), sum(block.conv.margins), d)
             for l, block in enumerate(self.decoder)}
     return dict(z=z, **past)
 
 @patch
-def step(self:ByteNet, state:dict,
-    token:Tensor,        # the newest token of n prefixes of each source (B, n)
-    origin:Tensor=None,  # the prefix that each continues (B, n); None: the same
-) -> Tensor:             # (B, n, d_model)
-    "Read one more token of each prefix, and the vector of its column."
-    z, x = state['z'], self.target(token)
-    if z.size(1): x = x + z[:, :1]                        # beyond |t̂| there is none
+def decode_step(self:ByteNet, state:dict,
+    token:Tensor,        # the newest token of each row (R,)
+) -> Tensor:             # logits of the next one (R, V)
+    "Read one more token of each row, and the vector of its column."
+    z, x = state['z'], self.target(token)                 # (R, ·, d), (R, d)
+    if z.size(1): x = x + z[:, 0]                         # beyond |t̂| there is none
     state['z'] = z[:, 1:]
     for l, block in enumerate(self.decoder):
-        past = follow(state[f'block {l}'], origin)        # (B, n, (k-1)r, d)
-        x, state[f'block {l}'] = block.newest(x, past)
-    return x
+        x, state[f'block {l}'] = block.newest(x, state[f'block {l}'])
+    return self.generator(x)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from ..utils.validation import check, check_types
-from ..model.seq2seq import Model, architecture, follow
+from ..model.seq2seq import Seq2SeqModel, architecture
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed
 def balanced(a:Tensor, b:Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class ConvS2SConfig:
 
 # %% ../../nbs/predecessors/convs2s.ipynb #convs2s
 @architecture('convs2s', ConvS2SConfig)
-class ConvS2S(Model):
+class ConvS2S(Seq2SeqModel):
     "The convolutional translator of Gehring et al. (2017)."
     def __init__(self, config:ConvS2SConfig, pad_id:int=0):
         super().__init__(config, pad_id)
@@ -170,29 +170,26 @@ class ConvS2S(Model):
 
 # %% ../../nbs/predecessors/convs2s.ipynb #step
 @patch
-def begin(self:ConvS2S, src:Tensor) -> dict:         # (B, m)
+def init_state(self:ConvS2S, src:Tensor) -> dict:    # (R, m)
     "Read the sources; nothing is written yet."
     K, V, real = self.encode(src)
-    c, B = self.config, len(src)
-    past = K.new_zeros(B, 1, c.decoder_layers, c.k - 1, c.d_model)
+    c, R = self.config, len(src)
+    past = K.new_zeros(R, c.decoder_layers, c.k - 1, c.d_model)
     return dict(K=K, V=V, real=real, past=past, written=torch.zeros_like(src[:, 0]))
 
 @patch
-def step(self:ConvS2S,
+def decode_step(self:ConvS2S,
     state:dict,
-    token:Tensor,        # the newest token of n prefixes of each source (B, n)
-    origin:Tensor=None,  # the prefix that each continues (B, n); None: the same
-) -> Tensor:             # (B, n, d)
-    "Read one more token of each prefix. Raises ValueError beyond `max_len`."
-    source = state['K'], state['V'], state['real']
-    past = follow(state['past'], origin)                         # (B, n, L, k-1, d)
+    token:Tensor,        # the newest token of each row (R,)
+) -> Tensor:             # logits of the next one (R, V)
+    "Read one more token of each row. Raises ValueError beyond `max_len`."
+    source, past = (state['K'], state['V'], state['real']), state['past']
     first = max(state['written'].tolist(), default=0)
-    x = g = self.tgt_embed(token.view(-1, 1), first).view(*token.shape, past.size(-1))
+    x = g = self.tgt_embed(token[:, None], first)                     # (R, 1, d)
     windows = []
     for l, layer in enumerate(self.decoder):
-        window = torch.cat([past[:, :, l], x[:, :, None]], 2)         # (B, n, k, d)
-        h = layer.gated(window.flatten(0, 1)).view_as(x)              # (B, n, d)
-        x = layer(h, x, g, source)
-        windows.append(window[:, :, 1:])
-    state |= dict(past=torch.stack(windows, 2), written=state['written'] + 1)
-    return self.dropout(x)
+        window = torch.cat([past[:, l], x], 1)                        # (R, k, d)
+        x = layer(layer.gated(window), x, g, source)                  # (R, 1, d)
+        windows.append(window[:, 1:])
+    state |= dict(past=torch.stack(windows, 1), written=state['written'] + 1)
+    return self.generator(self.dropout(x))[:, 0]

@@ -18,7 +18,7 @@ def by_place(
     tgt:Tensor,                  # (B, T)
 ) -> tuple[Tensor, Tensor]:      # log α, log p(y_t | k_j), both (B, T, S)
     "Where it would look, and how likely the right token is from each place alone."
-    state = model.begin(src)
+    state = model.init_state(src)
     x = model.dropout(model.tgt_embed(shifted(tgt)))
     y, _ = model.move(x, state['own'][:, 0])                          # (B, T, d)
     scores = model.score(y, state['keys']).masked_fill(

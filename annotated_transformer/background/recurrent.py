@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..utils.validation import check, check_types
-from ..model.seq2seq import Model, architecture, follow
+from ..model.seq2seq import Seq2SeqModel, architecture
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config
 SCORES = 'none', 'additive', 'dot', 'general', 'concat', 'location'
@@ -50,7 +50,7 @@ class RecurrentConfig:
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-translator
 @architecture('recurrent', RecurrentConfig)
-class RecurrentTranslator(Model):
+class RecurrentTranslator(Seq2SeqModel):
     "Cho et al. 2014, Bahdanau et al. 2015, Luong et al. 2015, by its configuration."
     def __init__(self,
         config:RecurrentConfig,    # hyper-parameters
@@ -83,9 +83,9 @@ class RecurrentTranslator(Model):
                 for block in p.split(p.size(1)): nn.init.orthogonal_(block)
             else: nn.init.xavier_uniform_(p)
 
-# %% ../../nbs/predecessors/recurrent.ipynb #recurrent-begin
+# %% ../../nbs/predecessors/recurrent.ipynb #recurrent-init-state
 @patch
-def begin(self:RecurrentTranslator,
+def init_state(self:RecurrentTranslator,
     src:Tensor,        # source ids (B, S)
 ) -> dict:
     "Read the sources; no token has been written yet."
@@ -149,7 +149,7 @@ def forward(self:RecurrentTranslator,
     src:Tensor,    # source ids (B, S)
     tgt:Tensor,    # target ids, shifted right (B, T)
 ) -> Tensor:       # logits (B, T, V)
-    state, x = self.begin(src), self.dropout(self.tgt_embed(tgt))
+    state, x = self.init_state(src), self.dropout(self.tgt_embed(tgt))
     own, said = state['own'], state['said']
     t = torch.arange(tgt.size(1), device=tgt.device)[None]                # (1, T)
     if self.loops:
@@ -164,17 +164,16 @@ def forward(self:RecurrentTranslator,
     return self.generator(self.answer(y, self.attend(y, state, t)))
 
 @patch
-def step(self:RecurrentTranslator,
+def decode_step(self:RecurrentTranslator,
     state:dict,
-    token:Tensor,        # the newest token of n prefixes of each source (B, n)
-    origin:Tensor=None,  # the earlier prefix that each continues (B, n)
-) -> Tensor:             # (B, n, d)
-    "Read one more token of each prefix."
-    own, said = (follow(state[name], origin) for name in ('own', 'said'))
-    x = self.dropout(self.tgt_embed(token))
-    state['said'], state['own'] = self.one(x, own, said, state, state['t'])
+    token:Tensor,        # the newest token of each row (R,)
+) -> Tensor:             # logits of the next one (R, V)
+    "Read one more token of each row."
+    x = self.dropout(self.tgt_embed(token[:, None]))                  # (R, 1, d)
+    state['said'], state['own'] = self.one(x, state['own'], state['said'], state,
+                                           state['t'])
     state['t'] = state['t'] + 1
-    return state['said']
+    return self.generator(state['said'])[:, 0]
 
 # %% ../../nbs/predecessors/recurrent.ipynb #attention-score
 class AttentionScore(nn.Module):
@@ -240,7 +239,7 @@ class AttentionWindow(nn.Module):
 @patch
 def attend(self:RecurrentTranslator,
     query:Tensor,      # (B, T, d)
-    state:dict,        # what `begin` gave
+    state:dict,        # what `init_state` gave
     t:Tensor,          # the numbers of the steps (B or 1, T)
 ) -> Tensor:           # what is seen (B, T, d); the weights stay in `weights`
     if self.config.score == 'none': return state['summary'].expand_as(query)

@@ -90,9 +90,10 @@ def to_ctranslate2(
     _, tokenizer = open_run(run_dir)
     refuse_more(model)
     c = model.config
-    if not c.d_k == c.d_v == c.d_model / c.h:
+    d_k, d_v = c.head_dims
+    if not d_k == d_v == c.d_model / c.h:
         raise ValueError('CTranslate2 wants d_k = d_v = d_model/h = '
-                         f'{c.d_model / c.h:g}, not {c.d_k} and {c.d_v}')
+                         f'{c.d_model / c.h:g}, not {d_k} and {d_v}')
     spec = specs.TransformerSpec.from_config(
         c.N, c.h, pre_norm=c.norm == 'pre',
         activation=specs.common_spec.Activation.RELU)

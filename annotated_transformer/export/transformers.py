@@ -121,8 +121,8 @@ def refuse_unlike(c):    # a TransformerConfig
     for wrong, what in (
             (c.norm != 'post', f'norm={c.norm!r}: it is post-norm'),
             (c.positions != 'sinusoidal', f'positions={c.positions!r}: it saves none'),
-            (not c.d_k == c.d_v == c.d_model / c.h,
-             f'd_k={c.d_k}, d_v={c.d_v}: its heads have d_model/h={c.d_model / c.h:g}'),
+            (any(d != c.d_model / c.h for d in c.head_dims),
+             f'd_k, d_v = {c.head_dims}: its heads have d_model/h={c.d_model / c.h:g}'),
             (c.src_vocab_size, f'src_vocab_size={c.src_vocab_size}: one for both')):
         if wrong: raise ValueError(f"transformers' Marian has no {what}")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from ..utils.validation import check, fits
-from ..model.seq2seq import check_stepwise
+from ..model.seq2seq import check_incremental
 from ..cpu import top_k
 
 # %% ../../nbs/61a_generation.ipynb #length-penalty
@@ -53,14 +53,13 @@ def ended(
 @torch.no_grad()
 def log_probs(
     models:list,         # one, or several: the mean of their probabilities counts
-    states:list,         # what `begin` of each gave
-    token:Tensor,        # the newest token of n prefixes of each source (B, n)
-    origin:Tensor=None,  # the earlier prefix that each continues (B, n)
-) -> Tensor:             # (B, n, V)
+    states:list,         # what `init_state` of each gave
+    token:Tensor,        # the newest token of each prefix (R,)
+) -> Tensor:             # (R, V)
     "Log-probabilities of the token after each prefix, in at least 32 bits."
     each = []
     for model, state in zip(models, states):
-        logits = model.generator(model.step(state, token, origin))    # (B, n, V)
+        logits = model.decode_step(state, token)                      # (R, V)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         each.append(torch.log_softmax(logits, -1, out=logits))        # in place
     if len(each) == 1: return each[0]
@@ -114,9 +113,9 @@ def check_search(
     check(dict(n_best=n_best), 'n_best', least=1, most=beam)
 
 def begin_all(models:list, src:Tensor, bos_id:int) -> list:
-    "The state of each model. Raises ValueError as `check_stepwise`."
-    for model in models: check_stepwise(model, src, bos_id)
-    return [model.begin(src) for model in models]
+    "The state of each model. Raises ValueError as `check_incremental`."
+    for model in models: check_incremental(model, src, bos_id)
+    return [model.init_state(src) for model in models]
 
 def ready(
     models,       # a model, or a list of them
@@ -135,14 +134,13 @@ def ready(
             'dropout would make the result random: call model.eval() first')
     limit = (src != models[0].pad_id).sum(1) + extra           # (B,)
     for m in models:
-        if (longest := getattr(m, 'longest', None)) is not None:
-            limit = limit.clamp(max=longest)
+        if m.longest is not None: limit = limit.clamp(max=m.longest)
     return models, limit.tolist()
 
 # %% ../../nbs/61a_generation.ipynb #beam-search
 @torch.no_grad()
 def beam_search(
-    models,          # with `begin`, `step`, `keep`: one, or a list of them to average
+    models,          # a `Seq2SeqModel`, or a list of them to average
     src:Tensor,      # source ids with eos, padded (B, T_k)
     beam:int=4,      # live prefixes; 1 is greedy decoding
     alpha:float=0.6, # length penalty
@@ -155,27 +153,27 @@ def beam_search(
     n_best = beam if n_best is None else n_best; check_search(beam, alpha, n_best)
     models, limit = ready(models, src, extra, beam)
     states, found = begin_all(models, src, bos_id), [[] for _ in src]
-    live, origin = list(range(len(src))), None              # live: the source of a row
+    live = list(range(len(src)))                            # sources not yet finished
     ids = src.new_full((len(src), 1, 1), bos_id)            # (B, n, t)
     log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
     while live:
-        t, written = ids.size(-1), ids[..., 1:].tolist()
-        total = log_probs(models, states, ids[..., -1], origin) # (B, n, V)
-        total += log_prob[..., None]
+        _, n, t = ids.shape
+        total = log_probs(models, states, ids[..., -1].flatten()).unflatten(0, (-1, n))
+        total += log_prob[..., None]                        # (B, n, V)
         rule_out(total, [bos_id, models[0].pad_id], [limit[i] <= t for i in live],
                  eos_id, allow and allow(src.new_tensor(live), ids))
         (log_prob, origin, token), finished = extend(total, beam, eos_id)
         for r, o, p in finished: found[live[r]].append(
-            Hypothesis(written[r][o], p, p / length_penalty(t, alpha)))
+            Hypothesis(ids[r, o, 1:].tolist(), p, p / length_penalty(t, alpha)))
         on = [r for r, (i, best) in enumerate(zip(live, log_prob[:, 0].tolist()))
               if not (beam == 1 and found[i]
                       or ended(found[i], best, limit[i], n_best, alpha))]
-        if 0 < len(on) < len(live):
-            for m, state in zip(models, states): m.keep(state, src.new_tensor(on))
-            ids, log_prob, origin, token = (
-                x[on] for x in (ids, log_prob, origin, token))
-        live = [live[r] for r in on]
+        live, on = [live[r] for r in on], src.new_tensor(on, dtype=torch.long)
+        ids, log_prob, origin, token = (x[on] for x in (ids, log_prob, origin, token))
         ids = torch.cat([ids.take_along_dim(origin[..., None], 1), token[..., None]], 2)
+        rows = (n * on[:, None] + origin).flatten()         # what each row continues
+        if live:
+            for m, state in zip(models, states): m.reorder(state, rows)
     if [] in found: raise ValueError(
         f'source {found.index([])} has no hypothesis: the model gives NaN, allow '
         'forbids every token, or what it asks for is too long (raise extra)')
@@ -237,7 +235,7 @@ def sample(
     limit, ids = src.new_tensor(limit), src.new_full((len(src), 1), bos_id)   # (B, t)
     done, log_prob = torch.zeros_like(limit, dtype=torch.bool), 0.            # (B,)
     while not done.all():
-        after = log_probs(models, states, ids[:, -1:])[:, 0]                  # (B, V)
+        after = log_probs(models, states, ids[:, -1])                          # (B, V)
         allowed = after.clone()
         allowed[:, never] = -math.inf
         p = nucleus(allowed / temperature, top_p).softmax(-1)

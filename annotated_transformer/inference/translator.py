@@ -21,7 +21,7 @@ from ..utils.validation import check
 from .beam_search import (
     Hypothesis, beam_search, check_search, sample)
 from ..model.pretrained import load_model
-from ..cpu import use_onednn
+from ..cpu import tune_search
 from ..data.tokenizer import (
     cut_text, joined, moses_detok, moses_lc, sentences_of)
 
@@ -50,7 +50,9 @@ class Translator:
         config = config | dict(model=config['model'] | dict(max_len=shortest))
         def opened(d):
             path = find_weights(d, weights)
-            return use_onednn(load_model(d, path.relative_to(d), model)).to(device)
+            found = load_model(d, path.relative_to(d), model).to(device)
+            tunes = str(device) == 'cpu' and config.get('products') != 'pytorch'
+            return tune_search(found, config.get('multiplies')) if tunes else found
         return cls([opened(d) for d in run_dirs], tokenizer, config)
 
     @property

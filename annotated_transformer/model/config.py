@@ -24,7 +24,7 @@ class TransformerConfig:
     P_drop: float = 0.1            # dropout rate, §5.4
     eps_ls: float = 0.1            # label smoothing, §5.4
     norm: str = 'post'             # 'post' as in the paper, or 'pre'
-    positions: str = 'sinusoidal'  # or 'learned', §3.5
+    positions: str = 'sinusoidal'  # or 'learned', §3.5; or 'none'
     tied: bool = True              # one matrix for both embeddings and the output, §3.4
     P_attn: float = 0.0            # dropout on attention weights: not in the paper
     max_len: int = 1024            # tokens; longer pairs are not trained on
@@ -37,13 +37,15 @@ class TransformerConfig:
         check(values, 'src_vocab_size', least=1)
         check(values, 'P_drop P_attn eps_ls', least=0, below=1)
         check(values, 'norm', among=('post', 'pre'))
-        check(values, 'positions', among=('sinusoidal', 'learned'))
+        check(values, 'positions', among=('sinusoidal', 'learned', 'none'))
         if None in (self.d_k, self.d_v) and self.d_model % self.h:
             raise ValueError(f'h={self.h} does not divide d_model={self.d_model}: '
                              'give d_k and d_v')
-        for name in ('d_k', 'd_v'):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, self.d_model // self.h)
+
+    @property
+    def head_dims(self) -> tuple[int, int]:
+        "d_k and d_v, §3.2.2: d_model/h where they are not given."
+        return self.d_k or self.d_model // self.h, self.d_v or self.d_model // self.h
 
 # %% ../../nbs/30_model_architecture.ipynb #presets
 presets = {
@@ -74,7 +76,7 @@ def count_parameters(
     c:TransformerConfig,  # the model's hyper-parameters
 ) -> int:                 # trainable scalars of `Transformer(c)`
     "The number of parameters by formula: what Table 3's last column counts."
-    attention = c.d_model * c.h * (2 * c.d_k + 2 * c.d_v)         # W_Q, W_K, W_V, W_O
+    attention = 2 * c.d_model * c.h * sum(c.head_dims)            # W_Q, W_K, W_V, W_O
     feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model    # W_1, b_1, W_2, b_2
     layer_norm = 2 * c.d_model                                    # gain and bias
     encoder_layer = attention + feed_forward + 2 * layer_norm

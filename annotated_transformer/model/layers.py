@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     "Masked self-attention, attention over the encoder's output, feed-forward. §3.1."
     def __init__(self,
-        self_attn:nn.Module,     # called as self_attn(query, key, value, mask, kept)
+        self_attn:nn.Module,     # called as self_attn(query, key, value, mask, cache)
         memory_attn:nn.Module,   # likewise; keys and values come from the encoder
         feed_forward:nn.Module,  # called as feed_forward(x)
         add_norm:Callable,       # makes one `AddNorm`
@@ -70,13 +70,12 @@ class DecoderLayer(nn.Module):
         mask:Tensor=None,
         # for attention over memory, broadcastable to (B, h, T_q, T_k)
         memory_mask:Tensor=None,
-        # keys and values of earlier calls, by its methods `grow` and `once`
-        cache=None,
+        cache=None,                 # a `Cache` of keys and values of earlier calls
     ) -> Tensor:                    # (B, T_q, d_model)
-        grow, once = (None, None) if cache is None else (cache.grow, cache.once)
-        x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, grow))
+        own, cross = (None, None) if cache is None else cache.of(self)
+        x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, own))
         x = self.add_norm[1](
-            x, lambda y: self.memory_attn(y, memory, memory, memory_mask, once))
+            x, lambda y: self.memory_attn(y, memory, memory, memory_mask, cross))
         return self.add_norm[2](x, self.feed_forward)
 
 # %% ../../nbs/31_stacks.ipynb #stack

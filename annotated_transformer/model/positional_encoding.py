@@ -28,11 +28,11 @@ def positional_encoding(
 # %% ../../nbs/35_positional_encoding.ipynb #positional-encoding-module
 class PositionalEncoding(nn.Module):
     """Dropout(x + position), §3.5 and §5.4; sinusoids of any length, or `max_len`
-    learned vectors. Raises ValueError for another word than these two."""
+    learned vectors; or none. Raises ValueError for another word than these three."""
     def __init__(self,
         d_model:int,                   # width of x
         P_drop:float=0.1,              # dropout on the sum
-        positions:str='sinusoidal',    # or 'learned'
+        positions:str='sinusoidal',    # or 'learned', or 'none'
         max_len:int=1024,              # how many vectors to learn
     ):
         super().__init__()
@@ -42,7 +42,9 @@ class PositionalEncoding(nn.Module):
         elif positions == 'sinusoidal':
             self.register_buffer('table', positional_encoding(max_len, d_model),
                                  persistent=False)
-        else: raise ValueError(f"positions={positions!r}: 'sinusoidal' or 'learned'")
+        elif positions == 'none': self.table = None
+        else: raise ValueError(
+            f"positions={positions!r}: 'sinusoidal', 'learned' or 'none'")
 
     def rows(self,
         length:int,
@@ -58,5 +60,7 @@ class PositionalEncoding(nn.Module):
 
     def forward(self,
         x:Tensor,      # embeddings (B, T, d_model)
+        start:int=0,   # position of the first of them
     ) -> Tensor:       # (B, T, d_model)
-        return self.dropout(x + self.rows(x.size(-2)))
+        if self.table is None: return self.dropout(x)
+        return self.dropout(x + self.rows(start + x.size(-2))[start:])

@@ -22,6 +22,7 @@ from ..utils.io import digest, link
 from ..model.pretrained import read_weights, save_weights
 from .distributed import any_says
 from ..run_directory import checkpoints, verify
+from .train_step import Objective
 
 # %% ../../nbs/library/training/checkpoint.ipynb #write-checkpoint
 def sync(path):
@@ -56,9 +57,12 @@ def write_checkpoint(path:Path, weights:dict, config, state:dict, best=None):
                       'make room on the disk, then continue with --resume') from e
 
 # %% ../../nbs/library/training/checkpoint.ipynb #unwrapped
-def unwrapped(model, optimizer, accelerator:Accelerator) -> tuple:
-    "The model and the optimizer without what accelerate has put around them."
-    return (accelerator.unwrap_model(model, keep_torch_compile=False),
+def unwrapped(
+    objective,           # a model, or its `Objective` as accelerate prepared it
+    optimizer, accelerator:Accelerator) -> tuple:
+    "The model and the optimizer without what is around them."
+    model = accelerator.unwrap_model(objective, keep_torch_compile=False)
+    return (model.model if isinstance(model, Objective) else model,
             getattr(optimizer, 'optimizer', optimizer))
 
 # %% ../../nbs/library/training/checkpoint.ipynb #save-a-run

@@ -19,7 +19,7 @@ from ..utils.io import claim, digest, link, read_json, replace_text
 from ..model.seq2seq import build, name_of
 from ..model.pretrained import read_config, read_weights
 from ..data.preprocessing import data_key, make_data
-from ..cpu import faster_products, use_cheap_dropout, use_onednn
+from ..cpu import faster_products, tune_training
 from ..recipe import Recipe, recipe_of
 from ..data.tokenizer import Tokenizer, tokenizer_files
 from .train_step import recompute
@@ -105,8 +105,7 @@ def new_model(recipe:Recipe, run_dir, model:nn.Module=None, init_from=None):
         f'the recipe says {recipe.model} and the tokenizer pad_id={pad_id}')
     if init_from: model.load_state_dict(
         read_weights(Path(init_from) / 'model.safetensors', model), strict=False)
-    if config.get('multiplies') == 'onednn': use_onednn(model)
-    use_cheap_dropout(model)
+    if recipe.products != 'pytorch': tune_training(model, config['multiplies'])
     if recipe.recompute: recompute(model)
     return model.train()
 

@@ -24,7 +24,7 @@ from annotated_transformer.training.distributed import (
     Interrupt, any_says, meet, on_main)
 from ..recipe import Recipe
 from .run_setup import begin, new_model
-from .train_step import ahead, update, validate
+from .train_step import Objective, ahead, update, validate
 
 # %% ../../nbs/55c_training.ipynb #text-of
 says = dict(
@@ -56,11 +56,11 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
     """All updates from checkpoint `start` to the end, to an interruption, or until
     nothing has become better for too long. §5."""
     world, rank = accelerator.num_processes, accelerator.process_index
-    c, pad_id, seed = recipe.model, model.pad_id, recipe.seed
-    data, valid = text_of(recipe, run_dir, pad_id, world)
+    seed = recipe.seed
+    data, valid = text_of(recipe, run_dir, model.pad_id, world)
     optimizer = make_optimizer(
         model, recipe.optimizer, recipe.weight_decay, recipe.momentum)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    model, optimizer = accelerator.prepare(Objective(model), optimizer)
     done = load_checkpoint(start, model, optimizer, accelerator) if start else 0
     due, stop, most = Due(recipe.save_every, len(data)), False, recipe.steps
     with (Interrupt() as interrupt,
@@ -72,7 +72,7 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
             lr = learning_rate(recipe, step)
             for group in optimizer.param_groups: group['lr'] = lr
             loss, n, norm = update(model, optimizer, *batch, accelerator,
-                                   c.eps_ls, pad_id, recipe.accumulate, recipe.clip)
+                                   recipe.accumulate, recipe.clip)
             log.update(step, loss, n, norm)
             counted = due.by_count(step) or step == most
             asked = world == 1 and interrupt.asked   # several agree every ten updates

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from ..utils.validation import check
 from ..inference.beam_search import beam_search
-from ..model.seq2seq import Model
+from ..model.seq2seq import Seq2SeqModel
 from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
@@ -95,7 +95,7 @@ def tokenizer_data(
     return dict(pieces=pieces, scores=scores)
 
 # %% ../../nbs/library/web/browser.ipynb #switched
-class Rereading(Model):
+class Rereading(Seq2SeqModel):
     "A Transformer that reads all tokens anew for each token that it writes."
     def __init__(self, model:Transformer):
         super().__init__(model.config, model.pad_id)
@@ -134,7 +134,7 @@ def switched(
         heads = inputs[0].unflatten(-1, (model.config.h, -1)).clone()
         heads[..., head, :] = 0
         return heads.flatten(-2),
-    def longer(W_Q, _, Q): return Q * math.sqrt(model.config.d_k)
+    def longer(W_Q, _, Q): return Q * math.sqrt(model.config.head_dims[0])
     def skip(layer, inputs, _): return inputs[0]
     def unmasked(attn, inputs): return (*inputs[:3], None, *inputs[4:])
     def unmoved(position, inputs, _): return inputs[0]
@@ -154,7 +154,7 @@ def switched(
             if name == 'positions':
                 for p in (model.src_position, model.tgt_position):
                     hang(p.register_forward_hook(unmoved))
-        yield Rereading(model) if {'mask', 'positions'} & set(off) else model
+        yield Rereading(model) if 'mask' in off else model
 
 # %% ../../nbs/library/web/browser.ipynb #translations
 def translations(
@@ -193,8 +193,9 @@ def model_data(
 ) -> dict:                  # what `load` in the page reads
     "Sizes, tokenizer and weights. Raises as `tokenizer_data` and `pack`."
     model, t = translator.models[0], translator.tokenizer
-    sizes = {name: getattr(model.config, name)
-             for name in 'N h d_model d_k d_v norm positions'.split()}
+    c, (d_k, d_v) = model.config, model.config.head_dims
+    sizes = dict(N=c.N, h=c.h, d_model=c.d_model, d_k=d_k, d_v=d_v, norm=c.norm,
+                 positions=c.positions)
     ids = dict(pad=t.pad_id, unk=t.unk_id, bos=t.bos_id, eos=t.eos_id)
     return dict(model=sizes | ids | dict(longest=model.longest),
                 **tokenizer_data(t, sentences), **pack(model, bits))

@@ -21,8 +21,7 @@ class Gated(Transformer):
     def __init__(self, config, pad_id=0):
         super().__init__(config, pad_id)
         self.scale = nn.Parameter(config.gate * self.generator.weight.new_ones(config.d_model))
-    def decode(self, tgt, memory, mask): return super().decode(tgt, memory, mask) * self.scale
-    def step(self, *args): return super().step(*args) * self.scale
+    def decode(self, *args): return super().decode(*args) * self.scale
 
 recipes['gated_tiny'] = Recipe(GatedConfig(vocab_size=80, N=1, d_model=32, d_ff=32, h=2, P_drop=0., gate=.5), steps=4, tokens=512, warmup_steps=2,
                                peak_lr=1e-3, save_every='2 steps', average=2, byte_fallback=False)

@@ -1,54 +1,92 @@
-"No search with a model whose steps and `forward` disagree."
+"Attentions of one's own, read token by token; no search with a model whose steps and `forward` disagree."
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from annotated_transformer.inference.beam_search import beam_search, sample
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig
-from annotated_transformer.model.seq2seq import stepwise
+from annotated_transformer.model.feed_forward import FeedForward
+from annotated_transformer.model.seq2seq import incremental_logits
 from annotated_transformer.model.transformer import Transformer
 
 
 class Rotary(MultiHeadAttention):
-    "Queries and keys are turned by their index."
-    def heads(self, x):
-        x = super().heads(x)
-        if x.size(-1) < 2: return x
-        angle = torch.arange(x.size(-2))[:, None] * torch.tensor([1., .3])[None]
-        a, b = x[..., 0:2], x[..., 2:4]
-        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos(), x[..., 4:]], -1)
+    "Queries and keys are turned by their positions (Su et al. 2021)."
+    def turned(self, x, start):
+        angle = (start + torch.arange(x.size(-2)))[:, None] / 100 ** torch.linspace(0, 1, x.size(-1) // 2)
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+    def queries(self, query, start=0): return self.turned(super().queries(query), start)
+
+    def keys_values(self, key, value, start=0):
+        K, V = super().keys_values(key, value)
+        return self.turned(K, start), V
 
 class Distance(MultiHeadAttention):
-    "Scores get less by how far the key is behind the query."
-    def forward(self, query, key, value, mask=None, kept=None):
-        Q, (K, V) = self.heads(self.W_Q(query)), self.project(key, value) if kept is None else kept(self, key, value)
-        far = torch.arange(Q.size(-2))[:, None] - torch.arange(K.size(-2))[None]
-        scores = (Q @ K.transpose(-2, -1) / Q.size(-1) ** .5 - .7 * far.abs()).masked_fill(~mask, -1e9)
-        return self.W_O((scores.softmax(-1) @ V).transpose(-3, -2).flatten(-2))
+    "Scores get less by how far the key is from the query (Press et al. 2022)."
+    def attend(self, Q, K, V, mask=None, start=0):
+        far = (start + torch.arange(Q.size(-2)))[:, None] - torch.arange(K.size(-2))
+        bias = -.7 * far.abs().to(Q)
+        return F.scaled_dot_product_attention(Q, K, V, bias if mask is None else bias.masked_fill(~mask, -torch.inf))
 
 class Harmless(MultiHeadAttention):
     def forward(self, *args, **kwargs): return super().forward(*args, **kwargs)
 
-def with_attention(kind):
+class Indexed(Rotary):
+    "A mistake: positions by the index in what it is given."
+    def turned(self, x, start): return super().turned(x, 0)
+
+class Running(FeedForward):
+    "A mistake for a decoder: a part that mixes positions and remembers none."
+    def forward(self, x): return super().forward(x.cumsum(1))
+
+def model(kind, P_drop=0., part='attention', **settings):
+    class Swapped(Transformer):
+        def make_attention(self, role):
+            if part != 'attention' or role == 'cross': return super().make_attention(role)
+            return kind(self.config.d_model, self.config.h)
+        def make_feed_forward(self): return kind(16, 16) if part == 'feed_forward' else super().make_feed_forward()
     torch.manual_seed(0)
-    model = Transformer(TransformerConfig(20, N=2, d_model=16, d_ff=16, h=2, P_drop=0.)).eval()
-    for layer in model.decoder.layers:
-        new = kind(16, 2)
-        new.load_state_dict(layer.self_attn.state_dict())
-        layer.self_attn = new.eval()
-    return model
+    return Swapped(TransformerConfig(20, N=2, d_model=16, d_ff=16, h=2, P_drop=P_drop, **settings)).eval()
 
 SRC = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [10, 3, 0, 0, 0]])
+TGT = torch.tensor([[2, 5, 6, 7, 8], [2, 9, 4, 4, 6], [2, 10, 3, 11, 12]])
 
-@pytest.mark.parametrize('kind', [Rotary, Distance])
-def test_no_search_writes_with_an_attention_that_the_cache_does_not_suit(kind):
-    model, tgt = with_attention(kind), torch.tensor([[2, 5, 6, 7, 8]] * 3)
-    assert (stepwise(model, SRC, tgt) - model(SRC, tgt)).abs().max() > 1e-3           # why it must be refused
+@pytest.mark.parametrize('positions', ['sinusoidal', 'none'])
+@pytest.mark.parametrize('kind', [MultiHeadAttention, Harmless, Rotary, Distance])
+def test_an_attention_with_positions_is_decoded_as_it_is_trained(kind, positions):
+    m = model(kind, positions=positions)
+    torch.testing.assert_close(incremental_logits(m, SRC, TGT), m(SRC, TGT), rtol=0, atol=1e-5)
+    found = beam_search(m, SRC, extra=5, bos_id=2, eos_id=3)
+    for src, hypotheses in zip(SRC, found):                                                # scores are those of forward
+        for h in hypotheses:
+            log_p = m(src[None], torch.tensor([[2, *h.ids]]))[0].log_softmax(-1)
+            assert abs(log_p.gather(1, torch.tensor([*h.ids, 3])[:, None]).sum().item() - h.log_prob) < 1e-4
+    if kind in (Rotary, Distance):                                                         # it does see positions
+        assert (model(MultiHeadAttention, positions=positions)(SRC, TGT) - m(SRC, TGT)).abs().max() > 1e-3
+
+@pytest.mark.parametrize('kind, part', [(Indexed, 'attention'), (Running, 'feed_forward')])
+def test_no_search_writes_with_a_part_that_the_cache_does_not_suit(kind, part):
+    m = model(kind, part=part)
+    assert (incremental_logits(m, SRC, TGT) - m(SRC, TGT)).abs().max() > 1e-3              # why it must be refused
     for search in beam_search, sample:
-        with pytest.raises(ValueError, match='cannot be searched.*step'): search(model, SRC, bos_id=2, eos_id=3)
+        with pytest.raises(ValueError, match='cannot be searched.*start'): search(m, SRC, bos_id=2, eos_id=3)
 
-@pytest.mark.parametrize('kind', [MultiHeadAttention, Harmless])
-def test_the_papers_attention_and_a_harmless_subclass_are_searched(kind):
-    model, tgt = with_attention(kind), torch.tensor([[2, 5, 6, 7, 8]] * 3)
-    torch.testing.assert_close(stepwise(model, SRC, tgt), model(SRC, tgt), rtol=0, atol=1e-5)
-    assert len(beam_search(model, SRC, bos_id=2, eos_id=3)) == 3
+@pytest.mark.parametrize('kind', [Harmless, Rotary, Distance])
+def test_swapped_parts_start_from_the_same_weights(kind):
+    "The same seed, the same draws: a comparison of parts is not one of initialisations."
+    own, papers = (dict(model(k).named_parameters()) for k in (kind, MultiHeadAttention))
+    assert own.keys() == papers.keys() and all(torch.equal(own[name], papers[name]) for name in own)
+
+def test_a_part_of_ones_own_is_drawn_by_the_same_rule():
+    class Gated(FeedForward):
+        def __init__(self, d_model, d_ff):
+            super().__init__(d_model, d_ff)
+            self.gate = nn.Linear(d_model, d_ff)
+        def forward(self, x): return self.W_2(self.W_1(x).relu() * self.gate(x))
+    gate = model(Gated, part='feed_forward').encoder.layers[0].feed_forward.gate
+    bound = (6 / (16 + 16)) ** .5                                                          # Xavier; PyTorch's own is 1/4
+    assert .9 * bound < gate.weight.abs().max() <= bound and not gate.bias.any()

@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
-from annotated_transformer.model.seq2seq import stepwise
+from annotated_transformer.model.seq2seq import incremental_logits
 from annotated_transformer.model.transformer import Transformer
 
 SMALL = TransformerConfig(vocab_size=20, N=2, d_model=16, d_ff=32, h=4, P_drop=.1)
@@ -78,7 +78,7 @@ def test_token_by_token(kind):
     m, src, tgt = model(**KINDS[kind]), ids(3, 7), ids(3, 6)
     tgt[:, 0] = 2
     src[1, 3:] = 0
-    assert_close(stepwise(m, src, tgt), m(src, tgt))
+    assert_close(incremental_logits(m, src, tgt), m(src, tgt))
 
 def test_order_matters():
     "Unlike attention alone, the model knows where a token stands."

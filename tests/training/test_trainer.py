@@ -107,10 +107,10 @@ ONE_UPDATE = """
 import sys, torch
 from accelerate import Accelerator
 from annotated_transformer.model.config import TransformerConfig
-from annotated_transformer.model.seq2seq import Model
+from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.train_step import update
-class Pair(Model):
+class Pair(Seq2SeqModel):
     def __init__(self, config):
         super().__init__(config)
         self.embed, self.out = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 20)

@@ -19,7 +19,7 @@ from ...model.embeddings import Embedding
 from ...model.feed_forward import FeedForward
 from ...utils.io import bare
 from ...utils.validation import check, check_types
-from ...model.seq2seq import Model, architecture
+from ...model.seq2seq import Seq2SeqModel, architecture
 from ...model.positional_encoding import PositionalEncoding
 from ...model.layers import AddNorm, EncoderLayer, Stack
 from ...inference.translator import Translator
@@ -65,7 +65,7 @@ class ClassifierConfig:
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #classifier
 @architecture('classifier', ClassifierConfig)
-class Classifier(Model):
+class Classifier(Seq2SeqModel):
     "An encoder, its vectors made one, and a linear layer: the logits of a label."
     def __init__(self, config, pad_id:int=0):
         super().__init__(config, pad_id)

@@ -7,10 +7,11 @@ __all__ = ['NextWordConfig', 'told_next_word', 'NextWord']
 
 # %% ../../../nbs/lab/next_word.ipynb #imports
 from dataclasses import asdict, dataclass, replace
+import torch
 from torch import Tensor, nn
 from ...model.attention import subsequent_mask
 from ...model.config import TransformerConfig
-from ...model.seq2seq import architecture, follow
+from ...model.seq2seq import architecture
 from annotated_transformer.tasks.parsing.parser import (  # noqa: F401 (and its recipes)
     Parser)
 from ...recipe import Recipe, recipes
@@ -60,24 +61,20 @@ class NextWord(Transformer):
         at = (n * self.config.per_word).minimum(last.clamp(min=0))
         return self.read(memory.take_along_dim(at[..., None], 1))
 
-    def decode(self, tgt, memory, memory_mask):
-        n = (tgt == self.config.word_id).cumsum(1)
-        x = self.tgt_position(self.tgt_embed(tgt)) + self.unread(memory, n, memory_mask)
-        return self.decoder(x, memory, subsequent_mask(tgt.size(1), tgt.device),
-                            memory_mask)
+    def decode(self, tgt, memory, memory_mask, cache=None):
+        start, before = (0, 0) if cache is None else (cache.length, cache.written)
+        n = before + (tgt == self.config.word_id).cumsum(1)                 # (B, T)
+        if cache is not None: cache.written, cache.length = n[:, -1:], start + tgt.size(1)
+        x = self.tgt_position(self.tgt_embed(tgt), start)
+        x = x + self.unread(memory, n, memory_mask)
+        mask = subsequent_mask(tgt.size(1), tgt.device) if cache is None else None
+        return self.decoder(x, memory, mask, memory_mask, cache)
 
-    def begin(self, src):
-        state = super().begin(src)
-        state.n = src.new_zeros(len(src), 1)
+    def init_state(self, src):
+        state = super().init_state(src)
+        state.written = torch.zeros_like(src[:, :1])                        # words
         return state
 
-    def step(self, state, token, origin=None):
-        state.follow(token.size(1), origin)
-        state.n = follow(state.n, origin) + (token == self.config.word_id)
-        x = (self.tgt_embed(token) + self.tgt_position.rows(state.t)[state.t - 1]
-             + self.unread(state.memory, state.n, state.mask))
-        return self.decoder(x, state.memory, state.own[:, None], state.mask, state)
-
-    def keep(self, state, rows):
-        super().keep(state, rows)
-        state.n = state.n[rows]
+    def reorder(self, state, rows):
+        super().reorder(state, rows)
+        state.written = state.written[rows]
