@@ -2,7 +2,8 @@
 import pytest
 import torch
 
-from annotated_transformer.inference.beam_search import beam_search, sample
+from annotated_transformer.inference.beam_search import beam_search
+from annotated_transformer.inference.sampling import sample
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.seq2seq import stepwise
