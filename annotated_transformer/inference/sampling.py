@@ -34,7 +34,7 @@ def sample(
     extra:int=50,          # as in `beam_search`
     *, bos_id:int, eos_id:int,
     generator:torch.Generator=None,   # of random numbers
-# one for each source; log_prob is the model's, as if temperature and top_p were 1, and so is score
+# one for each source; log_prob and score as if temperature and top_p were 1
 ) -> list[Hypothesis]:
     """Draw a translation of each source, token by token.
     Raises ValueError on a bad argument."""
