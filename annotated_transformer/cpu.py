@@ -134,8 +134,10 @@ class SharedDropout(nn.Dropout):
     ) -> Tensor:         # the same shape
         dropped = round(self.p * 2**16)                           # of 65,536 faces
         usual = x.device.type != 'cpu' or torch.compiler.is_compiling()
-        if usual or not self.training or not 0 < dropped < 2**16: return super().forward(x)
-        thrown = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-2**63, None)
+        if usual or not self.training or not 0 < dropped < 2**16:
+            return super().forward(x)
+        thrown = torch.empty(-(-x.numel() // 4), dtype=torch.int64)
+        thrown.random_(-2**63, None)
         kept = thrown.view(torch.int16)[:x.numel()].view(x.shape) >= dropped - 2**15
         return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
 

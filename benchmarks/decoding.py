@@ -47,7 +47,7 @@ class CTranslate2:
     "CTranslate2 with the weights in 32 bits, or in 8."
     def __init__(self, run, translator, a, compute_type='float32'):
         import ctranslate2
-        from annotated_transformer.export.engines import to_ctranslate2
+        from annotated_transformer.export.ctranslate2 import to_ctranslate2
         t = translator.tokenizer
         with TemporaryDirectory() as folder:
             to_ctranslate2(run, folder, None if compute_type == 'float32' else compute_type)

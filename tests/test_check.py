@@ -150,6 +150,10 @@ def undefined(root): web(root, script='const f = x => y\nf(1)\n')
 def bad_style(root): web(root, style='a { color: red }\n) b {}\n')
 def bad_declaration(root): web(root, style='@media print {\n  a { color red }\n}\n')
 def bad_form(root): web(root, form='<p><b>a</p>\n')
+def bad_elsewhere(root):
+    web(root)
+    (root/'annotated_transformer'/'view').mkdir()
+    (root/'annotated_transformer'/'view'/'view.js').write_text('g()\n')
 def wide(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['assert double(2) == 4' + ' + 0' * 20])
 def unused(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['import math'])
 def trap(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['def collect(x, into=[]): into.append(x)'])
@@ -194,6 +198,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (undefined, 'scripts', "'y' is not defined"),
     (bad_style, 'scripts', 'style.css, line 2'),
     (bad_declaration, 'scripts', 'style.css, line 2'),
+    (bad_elsewhere, 'scripts', "view: "),
     (bad_form, 'scripts', 'form.html: an element is not closed'),
     (shown_solution, 'pages', '00_core.ipynb, cell solution: a folded solution shows its output'),
     (wide, 'lint', 'E501 Line too long'),

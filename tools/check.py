@@ -157,25 +157,26 @@ def lint(root):
     return [line.replace(f'{root}/', '') for line in (result.stdout + result.stderr).splitlines() if line.strip()] if result.returncode else []
 
 def scripts(root):
-    "oxlint finds nothing in the JavaScript of the page, taken as the one program that it becomes; its style and form are whole."
+    "oxlint finds nothing in the JavaScript of a folder, taken as the one program that it becomes; style sheets and forms are whole."
     import tinycss2
-    web, faults = root/PACKAGE/'web', []
-    if not web.is_dir(): return []
-    with tempfile.TemporaryDirectory() as tmp:
-        program = Path(tmp)/'program.js'
-        program.write_text('\n'.join(p.read_text(encoding='utf-8') for p in sorted(web.glob('*.js'))), encoding='utf-8')
-        result = run(BIN/'oxlint', '-c', root/'.oxlintrc.json', '--deny-warnings', program, cwd=tmp)
-        if result.returncode: faults.append(tail(result, 40))
-    def errors(nodes):
+    package, faults = root/PACKAGE, []
+    for folder in sorted({p.parent for p in package.rglob('*.js')}):
+        with tempfile.TemporaryDirectory() as tmp:
+            program = Path(tmp)/'program.js'
+            program.write_text('\n'.join(p.read_text(encoding='utf-8') for p in sorted(folder.glob('*.js'))), encoding='utf-8')
+            result = run(BIN/'oxlint', '-c', root/'.oxlintrc.json', '--deny-warnings', program, cwd=tmp)
+            if result.returncode: faults.append(f'{folder.name}: {tail(result, 40)}')
+    def errors(name, nodes):
         for node in nodes:
-            if node.type == 'error': yield f'style.css, line {node.source_line}: {node.message}'
+            if node.type == 'error': yield f'{name}, line {node.source_line}: {node.message}'
             for part in 'prelude', 'value', 'arguments':
-                if isinstance(inner := getattr(node, part, None), list): yield from errors(inner)
-            if 'rule' in node.type and node.content: yield from errors(tinycss2.parse_blocks_contents(node.content))
-    faults += errors(tinycss2.parse_stylesheet((web/'style.css').read_text(encoding='utf-8')))
-    tags = re.findall(r'<(/?)(\w+)', (web/'form.html').read_text(encoding='utf-8'))
-    opened = [name for close, name in tags if not close and name not in ('input', 'br', 'img', 'hr')]
-    if sorted(opened) != sorted(name for close, name in tags if close): faults.append('form.html: an element is not closed, or closed twice')
+                if isinstance(inner := getattr(node, part, None), list): yield from errors(name, inner)
+            if 'rule' in node.type and node.content: yield from errors(name, tinycss2.parse_blocks_contents(node.content))
+    for path in sorted(package.rglob('*.css')): faults += errors(path.name, tinycss2.parse_stylesheet(path.read_text(encoding='utf-8')))
+    for path in sorted(package.rglob('*.html')):
+        tags = re.findall(r'<(/?)(\w+)', path.read_text(encoding='utf-8'))
+        opened = [name for close, name in tags if not close and name not in ('input', 'br', 'img', 'hr')]
+        if sorted(opened) != sorted(name for close, name in tags if close): faults.append(f'{path.name}: an element is not closed, or closed twice')
     return faults
 
 def site(root):

@@ -16,19 +16,16 @@ from .table_3 import variation
 # %% ../../nbs/lab/variants.ipynb #variants
 def unscaled(model:nn.Module):
     "Take the factor √d_model away from the embeddings, in place."
-    plain = {}
     for name in 'src_embed', 'tgt_embed':
-        embed = getattr(model, name)
-        if embed not in plain:
-            plain[embed] = nn.Embedding.from_pretrained(embed.weight)
-            plain[embed].weight = embed.weight                         # tied as before
-        setattr(model, name, plain[embed])
+        plain, embed = nn.Embedding(1, 1), getattr(model, name)
+        plain.embedding_dim, plain.weight = embed.embedding_dim, embed.weight
+        setattr(model, name, plain)
 
 def wide(model:nn.Module):
     "Embeddings of standard deviation 1 without the factor, in place."
     unscaled(model)
-    for embed in {model.src_embed, model.tgt_embed}:
-        embed.weight.data *= embed.embedding_dim ** .5
+    for weight in {model.src_embed.weight, model.tgt_embed.weight}:
+        weight.data *= weight.size(1) ** .5
 
 def with_biases(model:nn.Module):
     "Give the projections of all attentions biases that begin at zero, in place."

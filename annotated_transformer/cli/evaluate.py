@@ -11,7 +11,8 @@ from .translate import open_translator
 from ..data.text_files import read_lines, read_parallel
 from ..inference.beam_search import check_search
 from ..inference.evaluation import evaluate, test_split
-from ..inference.metrics import show_scores, significance
+from ..inference.metrics import (
+    sacre_bleu, show_scores, significance, tokeniser)
 from ..utils.io import free_to_write, replace_text
 
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
@@ -25,9 +26,11 @@ def transformer_evaluate(
     baseline:str=None,       # another system's translations: is ours better?
     engine:str='pytorch',    # or ctranslate2, after transformer_export
     weights:str='average',   # of the last checkpoints; or best, last
+    tokenize:str=None,       # of sacreBLEU: 13a, char, zh …; by language when not given
 ):
     "Translate a test set and print its scores, one `name: value` a line."
     check_search(beam, alpha)
+    sacre_bleu([], tokenize=tokenize)      # refused before anything is translated
     if (src is None) != (ref is None):
         raise ValueError('give both --src and --ref, or neither')
     if out: free_to_write(out, (src, ref, baseline))
@@ -39,11 +42,13 @@ def transformer_evaluate(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
     print(f'{len(sources)} sentences of '
           + (src or f"the test split of {translator.config['corpus']}"))
-    scores, hypotheses = evaluate(translator, sources, references, beam, alpha)
+    scores, hypotheses = evaluate(
+        translator, sources, references, beam, alpha, tokenize)
     if other:
-        difference, p = significance(hypotheses, other, references,
-                                     translator.config['text'] == 'moses_lc',
-                                     translator.config['target'])
+        config = translator.config
+        difference, p = significance(
+            hypotheses, other, references, config['text'] == 'moses_lc',
+            tokenize=tokenize or tokeniser(config['target'], config['corpus']))
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     show_scores(scores)

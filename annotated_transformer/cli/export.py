@@ -10,7 +10,8 @@ import json, shutil
 from pathlib import Path
 from .main import check_translates, main
 from ..data.tokenizer import tokenizer_files
-from ..export.engines import to_ctranslate2, to_onnx
+from ..export.ctranslate2 import to_ctranslate2
+from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
 from ..model.pretrained import load_model
 from ..model.transformer import Transformer

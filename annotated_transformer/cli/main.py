@@ -7,7 +7,7 @@ __all__ = ['interrupts', 'mendable', 'plain_errors', 'open_streams', 'interrupt_
            'leave', 'main', 'command_for', 'check_translates']
 
 # %% ../../nbs/library/cli/main.ipynb #imports
-import errno, os, re, shlex, signal, sys, time
+import errno, os, re, shlex, signal, sys
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -55,24 +55,19 @@ def plain_errors(
 def open_streams():
     """Make the three streams of a process safe to use.
     Raises OSError if standard output is closed."""
-    closed = []
-    for fd in range(3):
-        try: os.fstat(fd)
-        except OSError:                            # takes the lowest free number
-            closed.append(os.open(os.devnull, os.O_RDWR))
+    while (free := os.open(os.devnull, os.O_RDWR)) < 3: pass    # the lowest number
+    os.close(free)
     if sys.stderr is None: sys.stderr = open(os.devnull, 'w')
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors='backslashreplace')
-    if 1 in closed:
+    if sys.stdout is None:
         raise OSError('standard output is closed: send it to a file, or to /dev/null')
 
 def interrupt_only_here():
     """Ctrl-C reaches this process, not the copies of it that libraries start."""
     here = os.getpid()
     def interrupt(*_):
-        if os.getpid() != here: return
-        interrupts.append(time.time())
-        raise KeyboardInterrupt
+        if os.getpid() == here: interrupts.append(True); raise KeyboardInterrupt
     signal.signal(signal.SIGINT, interrupt)
 
 # %% ../../nbs/library/cli/main.ipynb #arguments

@@ -10,7 +10,7 @@ import sys
 from contextlib import nullcontext
 from .main import check_translates, main
 from .streams import blocks
-from ..export.engines import CTranslate2
+from ..export.ctranslate2 import CTranslate2
 from ..inference.beam_search import check_search
 from ..inference.translator import Translator
 from ..utils.io import reading, write_line

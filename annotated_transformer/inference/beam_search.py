@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['length_penalty', 'Hypothesis', 'ended', 'log_probs', 'extend', 'rule_out', 'check_search', 'begin_all', 'ready',
-           'beam_search', 'force', 'nucleus', 'sample']
+           'beam_search', 'force']
 
 # %% ../../nbs/61a_generation.ipynb #imports
 import math
@@ -200,48 +200,3 @@ def force(
                 may[r, :, prefixes[i][t - 1]] = True
         return may
     return allow
-
-# %% ../../nbs/61a_generation.ipynb #nucleus
-def nucleus(
-    log_prob:Tensor,  # (…, V)
-    top_p:float,      # between 0 and 1
-) -> Tensor:          # (…, V)
-    "-inf for all but the likeliest tokens, as few as together reach `top_p`."
-    if top_p == 1: return log_prob
-    p, order = log_prob.softmax(-1).sort(-1, descending=True)
-    reached = p.cumsum(-1) - p >= top_p  # by those before it
-    return log_prob.masked_fill(reached.gather(-1, order.argsort(-1)), -math.inf)
-
-# %% ../../nbs/61a_generation.ipynb #sample
-@torch.no_grad()
-def sample(
-    models,                # as in `beam_search`
-    src:Tensor,            # source ids with eos, padded (B, T_k)
-    temperature:float=1.,  # above 0; divides the logits
-    # draw from the likeliest tokens that together reach this probability
-    top_p:float=1.,
-    extra:int=50,          # as in `beam_search`
-    *, bos_id:int, eos_id:int,
-    generator:torch.Generator=None,   # of random numbers
-# one for each source; log_prob is the model's, without the knobs, and so is score
-) -> list[Hypothesis]:
-    """Draw a translation of each source, token by token.
-    Raises ValueError on a bad argument."""
-    models, limit = ready(models, src, extra)
-    if temperature <= 0 or not 0 < top_p <= 1:
-        raise ValueError(f'{temperature=} must be above 0, '
-                         f'{top_p=} above 0 and at most 1')
-    states, never = begin_all(models, src, bos_id), [bos_id, models[0].pad_id]
-    limit, ids = src.new_tensor(limit), src.new_full((len(src), 1), bos_id)   # (B, t)
-    done, log_prob = torch.zeros_like(limit, dtype=torch.bool), 0.            # (B,)
-    while not done.all():
-        after = log_probs(models, states, ids[:, -1])                          # (B, V)
-        allowed = after.clone()
-        allowed[:, never] = -math.inf
-        p = nucleus(allowed / temperature, top_p).softmax(-1)
-        token = p.multinomial(1, generator=generator)[:, 0].masked_fill(
-            limit <= ids.size(1), eos_id)
-        log_prob = log_prob + after.gather(1, token[:, None])[:, 0].masked_fill(done, 0)
-        ids, done = torch.cat([ids, token[:, None]], 1), done | (token == eos_id)
-    written = [y[1:y.index(eos_id)] for y in ids.tolist()]
-    return [Hypothesis(y, p, p) for y, p in zip(written, log_prob.tolist())]

@@ -12,7 +12,7 @@ import torch
 from datasets import load_from_disk
 from ..run_directory import open_run
 from .metrics import (
-    bleu, exact, sacre_bleu, tokenised_bleu)
+    bleu, exact, sacre_bleu, tokenised_bleu, tokeniser)
 from .translator import Translator
 
 # %% ../../nbs/library/inference/evaluation.ipynb #evaluate
@@ -21,6 +21,7 @@ def evaluate(
     sources:list[str],      # raw text
     references:list[str],   # raw text
     beam:int=4, alpha:float=0.6,
+    tokenize:str=None,      # sacreBLEU's tokeniser; that of `tokeniser` when None
 ) -> tuple[dict, list[str]]:   # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
     lang, begin = translator.config['target'], time.perf_counter()
@@ -29,7 +30,8 @@ def evaluate(
     hypotheses = translator.restore(written)
     lowercase = translator.config['text'] == 'moses_lc'
     scores = bleu(hypotheses, references, lang, lowercase,
-                  written if lowercase else None)
+                  written if lowercase else None,
+                  tokenize or tokeniser(lang, translator.config['corpus']))
     right = exact(hypotheses, references, lowercase)
     return scores | {'sentences/s': speed, 'exact match': right}, hypotheses
 
@@ -56,8 +58,9 @@ def watch_bleu(
                     f'reference: {r}\nmodel:     {h}\n\n')
     moses = config['text'] == 'moses_lc'
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
-                sacre_bleu(references, lang=config['target']).corpus_score(
-                    written, [references]).score)
+                sacre_bleu(references, tokenize=tokeniser(
+                    config['target'], config['corpus'])).corpus_score(
+                        written, [references]).score)
 
 # %% ../../nbs/library/inference/evaluation.ipynb #test-split
 def test_split(

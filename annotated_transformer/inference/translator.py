@@ -18,8 +18,9 @@ from ..model.attention import MultiHeadAttention
 from ..run_directory import check_alike, find_weights, open_run
 from ..utils.io import bare, one_line
 from ..utils.validation import check
-from .beam_search import (
-    Hypothesis, beam_search, check_search, sample)
+from annotated_transformer.inference.beam_search import (
+    Hypothesis, beam_search, check_search)
+from .sampling import sample
 from ..model.pretrained import load_model
 from ..cpu import tune_search
 from ..data.tokenizer import (

@@ -79,7 +79,8 @@ def keys_values(self:MultiHeadAttention,
 
 @patch
 def attend(self:MultiHeadAttention,
-    Q:Tensor, K:Tensor, V:Tensor,  # (B, h, T_q, d_k), (B, h, T_k, d_k), (B, h, T_k, d_v)
+    Q:Tensor,                      # (B, h, T_q, d_k)
+    K:Tensor, V:Tensor,            # (B, h, T_k, d_k), (B, h, T_k, d_v)
     mask:Tensor=None,              # True = may look, broadcastable to (B, h, T_q, T_k)
     start:int=0,                   # position of the first query; the first key's is 0
 ) -> Tensor:                       # (B, h, T_q, d_v)

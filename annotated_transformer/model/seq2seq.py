@@ -17,8 +17,9 @@ from .loss import label_smoothed_loss
 
 # %% ../../nbs/library/model/seq2seq.ipynb #model
 class Seq2SeqModel(nn.Module):
-    """A model that reads source ids and gives logits of target ids. Write `__init__` and
-    `forward`; and to read each token only once, `init_state`, `decode_step`, `reorder`."""
+    """A model that reads source ids and gives logits of target ids. Write `__init__`
+    and `forward`; to read each token only once also `init_state`, `decode_step`, and
+    `reorder` unless the state is a dict of tensors."""
     longest = None           # how many tokens it can write; None: any number
 
     def __init__(self,

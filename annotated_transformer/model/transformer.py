@@ -26,8 +26,8 @@ from .layers import (
 # %% ../../nbs/36_transformer.ipynb #transformer
 @architecture('transformer', TransformerConfig)
 class Transformer(Seq2SeqModel):
-    """The model of Figure 1: encoder, decoder, embeddings, generator. A subclass that
-    overrides `make_attention` or another `make_…` is the same model with another part."""
+    """The model of Figure 1: encoder, decoder, embeddings, generator.
+    A subclass that overrides a `make_…` is the same model with another part."""
     def __init__(self,
         config:TransformerConfig,  # hyper-parameters
         pad_id:int=0,              # id of the padding token
@@ -61,19 +61,19 @@ def make_attention(self:Transformer,
     return MultiHeadAttention(c.d_model, c.h, c.d_k, c.d_v, c.P_attn)
 
 @patch
-def make_feed_forward(self:Transformer) -> nn.Module:    # (B, T, d_model) → the same
+def make_feed_forward(self:Transformer) -> nn.Module: # (B, T, d_model) → the same
     return FeedForward(self.config.d_model, self.config.d_ff)
 
 @patch
-def make_residual(self:Transformer) -> nn.Module:        # called as residual(x, sublayer)
+def make_residual(self:Transformer) -> nn.Module:     # called as residual(x, sublayer)
     return AddNorm(self.config.d_model, self.config.P_drop, self.config.norm)
 
 @patch
-def make_final_norm(self:Transformer) -> nn.Module|None: # on top of each stack
+def make_final_norm(self:Transformer) -> nn.Module|None:     # on top of each stack
     return nn.LayerNorm(self.config.d_model) if self.config.norm == 'pre' else None
 
 @patch
-def make_positions(self:Transformer) -> nn.Module:       # called as positions(x, start)
+def make_positions(self:Transformer) -> nn.Module:    # called as positions(x, start)
     c = self.config
     return PositionalEncoding(c.d_model, c.P_drop, c.positions, c.max_len)
 

@@ -79,14 +79,12 @@ def meet(
     return accelerator, patient
 
 # %% ../../nbs/library/training/distributed.ipynb #end-with-launcher
-def end_with_launcher(
-    every:float=1.,      # seconds between two looks
-):
+def end_with_launcher():
     """End this process soon after the one that started it is gone.
     Its locks are released."""
     parent = os.getppid()
     def watch():
-        while os.getppid() == parent: time.sleep(every)
+        while os.getppid() == parent: time.sleep(1)
         speak('the process that launched this one is gone: continue with --resume')
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()

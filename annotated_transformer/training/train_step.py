@@ -49,7 +49,7 @@ def gradient_norm(
 
 # %% ../../nbs/55a_update.ipynb #objective
 class Objective(nn.Module):
-    "What accelerate wraps: a call gives a model's loss; in evaluation mode, its metrics."
+    "What accelerate wraps: a call gives a model's loss, or in evaluation its metrics."
     def __init__(self, model:Seq2SeqModel):
         super().__init__()
         self.model = model

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.inference.beam_search import beam_search, length_penalty, sample
+from annotated_transformer.inference.beam_search import beam_search, length_penalty
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 
@@ -87,13 +87,6 @@ def test_an_ensemble_averages_probabilities():
     with torch.no_grad(): p = [m(SRC[:1], torch.tensor([[BOS, *found.ids]])).softmax(-1)[0] for m in (a, b)]
     mean = ((p[0] + p[1]) / 2).log()
     assert_close(found.log_prob, sum(mean[t, y].item() for t, y in enumerate([*found.ids, EOS])))
-
-def test_a_seed_draws_the_same_and_the_log_probability_is_the_models():
-    m = model(2)
-    draws = [sample(m, SRC, generator=torch.Generator().manual_seed(5), **IDS) for _ in range(2)]
-    assert draws[0] == draws[1]
-    for src, h in zip(SRC, draws[0]):
-        if len(h.ids) < (src != PAD).sum() + 50: assert_close(h.log_prob, log_prob(m, src[src != PAD], h.ids))
 
 @pytest.mark.parametrize('options, said', [(dict(beam=0), 'beam'), (dict(alpha=-1.), 'alpha'), (dict(n_best=9, beam=4), 'n_best')])
 def test_what_is_refused(options, said):

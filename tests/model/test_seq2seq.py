@@ -4,7 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from annotated_transformer.inference.beam_search import beam_search, sample
+from annotated_transformer.inference.beam_search import beam_search
+from annotated_transformer.inference.sampling import sample
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.feed_forward import FeedForward

@@ -64,7 +64,8 @@ class NextWord(Transformer):
     def decode(self, tgt, memory, memory_mask, cache=None):
         start, before = (0, 0) if cache is None else (cache.length, cache.written)
         n = before + (tgt == self.config.word_id).cumsum(1)                 # (B, T)
-        if cache is not None: cache.written, cache.length = n[:, -1:], start + tgt.size(1)
+        if cache is not None:
+            cache.written, cache.length = n[:, -1:], start + tgt.size(1)
         x = self.tgt_position(self.tgt_embed(tgt), start)
         x = x + self.unread(memory, n, memory_mask)
         mask = subsequent_mask(tgt.size(1), tgt.device) if cache is None else None
