@@ -13,7 +13,9 @@ from importlib import import_module
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
+from .config import TransformerConfig, count_parameters
 from .loss import label_smoothed_loss
+from ..utils.validation import fits
 
 # %% ../../nbs/library/model/seq2seq.ipynb #model
 class Seq2SeqModel(nn.Module):
@@ -176,5 +178,8 @@ def kinds_of(name:str) -> tuple[type, type]:
     return architectures[name]
 
 def build(config, pad_id:int=0) -> nn.Module:
-    "A new model of a known configuration."
+    """A new model of a known configuration.
+    Raises ValueError if this machine has not enough memory for it."""
+    if isinstance(config, TransformerConfig):
+        fits(4 * count_parameters(config), f'the parameters of {config}')
     return kinds_of(name_of(config))[1](config, pad_id)
