@@ -150,7 +150,7 @@ def main(
 
 # %% ../../nbs/library/cli/main.ipynb #command-for
 def command_for(
-    config:dict,     # what `read_config` gave
+    config:dict,     # of a run
 ) -> str:            # transformer_translate, transformer_parse or transformer_classify
     "The command for a run: what its model writes decides."
     if config['target'] == 'trees': return 'transformer_parse'

@@ -17,7 +17,7 @@ from filelock import FileLock
 from .batching import Batches, encode
 from .corpora import fingerprint, load, parse_name
 from ..utils.validation import check, check_types
-from ..utils.io import claim, digest
+from ..utils.io import claim, digest, lock_name
 from .text_files import scratch_folder
 from .tokenizer import (
     Tokenizer, moses_lc, tokenizer_files, training_text)
@@ -114,9 +114,9 @@ def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
             lambda b: dict(source=moses_lc(b['source'], source),
                            target=moses_lc(b['target'], target)),
             batched=True, num_proc=workers[split], desc='Moses')
-    tokens = (Tokenizer.load(Path(tokenizer) / 'tokenizer.model') if tokenizer
+    tokens = (Tokenizer.load(tokenizer) if tokenizer
               else learn_tokens(p, data['train']))
-    tokens.save(folder / 'tokenizer.model')
+    tokens.save(folder)
     for label in sorted({*data['train']['target']}) if p.text in labelled else ():
         if tokens.unk_id in tokens.encode([label])[0]: raise ValueError(
             f'{label!r} is no label: SentencePiece does not take it for a word')
@@ -137,7 +137,7 @@ def make_data(
     """Learn the tokens from the train split and cut the corpus, unless there is
     `store`: it appears when it is whole; until then all is in `store`.tmp."""
     store.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f'{store}.lock'):  # two runs of one corpus: the second waits
+    with FileLock(f'{store}{lock_name}'):  # two runs of one corpus: the second waits
         if store.exists(): return
         tmp = Path(f'{store}.tmp')
         claim(tmp, 'data'); shutil.rmtree(tmp); claim(tmp, 'data')    # what a kill left

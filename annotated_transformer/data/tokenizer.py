@@ -85,30 +85,32 @@ def train(
     return cls(train_bpe(sentences, vocab_size, byte_fallback, **options))
 
 # %% ../../nbs/51b_tokenizer.ipynb #tokenizer-files
+def _places(folder):
+    return Path(folder) / 'tokenizer.model', Path(folder) / 'source.model'
+
 @patch
-def save(self:Tokenizer, path):
-    """Write the model file; SentencePiece's own programs read it too.
-    A source that has its own goes into source.model beside it."""
-    Path(path).write_bytes(self.sp.serialized_model_proto())
-    if self.source is not self: self.source.save(Path(path).with_name('source.model'))
+def save(self:Tokenizer, folder):
+    """Write tokenizer.model; SentencePiece's own programs read it too.
+    A source that has its own tokens goes into source.model beside it."""
+    path, own = _places(folder)
+    path.write_bytes(self.sp.serialized_model_proto())
+    if self.source is not self: own.write_bytes(self.source.sp.serialized_model_proto())
 
 @patch(cls_method=True)
-def load(cls:Tokenizer, path) -> Tokenizer:
+def load(cls:Tokenizer, folder) -> Tokenizer:
     "Read what `save` wrote. Raises FileNotFoundError or ValueError."
-    path = Path(path)
+    path, own = _places(folder)
     if not path.is_file(): raise FileNotFoundError(
         f'{path} is missing: training writes the tokenizer there; '
-        f'is {path.parent} a run directory?')
+        f'is {folder} a run directory?')
     def read(p, source=None):
         try: return cls(p.read_bytes(), source)
         except ValueError as e: raise ValueError(f'{p}: {e}') from e
-    own = path.with_name('source.model')
     return read(path, read(own) if own.is_file() else None)
 
 def tokenizer_files(folder) -> list[Path]:
     "The files of the tokenizer in a folder: one, or two if the source has its own."
-    both = Path(folder) / 'tokenizer.model', Path(folder) / 'source.model'
-    return [p for p in both if p.is_file()]
+    return [p for p in _places(folder) if p.is_file()]
 
 # %% ../../nbs/51b_tokenizer.ipynb #training-text
 def training_text(

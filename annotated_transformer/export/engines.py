@@ -10,7 +10,7 @@ import importlib, math, re, shlex
 from pathlib import Path
 import torch
 from fastcore.basics import patch
-from ..run_directory import find_weights, open_run
+from ..run_directory import RunDirectory
 from ..utils.io import digest, read_json
 from ..inference.beam_search import Hypothesis
 from ..model.positional_encoding import positional_encoding
@@ -81,13 +81,13 @@ def to_ctranslate2(
     run_dir,                 # a run directory
     out,                     # folder to write
     quantization=None,       # 'int8', 'float16', 'bfloat16' …; float32 when None
-    weights='model.safetensors',   # file in the run directory
+    weights='average',       # as for `load_model`
 ):
     """Write a trained model for CTranslate2.
     Raises ValueError if it has more than CTranslate2 knows, or other heads."""
     need('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
     model = Transformer.from_pretrained(run_dir, weights)
-    _, tokenizer = open_run(run_dir)
+    tokenizer = RunDirectory(run_dir).tokenizer
     refuse_more(model)
     c = model.config
     if not c.d_k == c.d_v == c.d_model / c.h:
@@ -119,13 +119,14 @@ class CTranslate2(Translator):
     def from_pretrained(cls, run_dir, device='auto', weights='average'):
         """Load what `transformer_export` wrote.
         Raises ValueError if the run's model has changed since."""
-        run_dir, (config, tokenizer) = Path(run_dir), open_run(run_dir)
-        exported, again = run_dir / 'ctranslate2' / 'exported.json', (
+        run = RunDirectory(run_dir)
+        config, tokenizer = run.config, run.tokenizer
+        exported, again = run.path / 'ctranslate2' / 'exported.json', (
             f'run `transformer_export {shlex.quote(str(run_dir))}`')
         if not exported.is_file():
             raise FileNotFoundError(
                 f'{exported} is missing: {again} first, without --out')
-        made, now = read_json(exported), find_weights(run_dir, weights)
+        made, now = read_json(exported), run.weights(weights)
         if not isinstance(made, dict) or made.get('model') != digest(now):
             raise ValueError(f'{exported.parent} was made from other weights than '
                              f'{now}: {again} again (--weights {weights})')
@@ -167,7 +168,7 @@ def search(self:CTranslate2, ids, beam:int, alpha:float, n_best:int=1):
 def to_onnx(
     run_dir,   # a run directory
     out,       # file to write
-    weights='model.safetensors',   # file in the run directory
+    weights='average',       # as for `load_model`
 ):
     """The model as one graph:
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V)."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from datasets import load_from_disk
-from ..run_directory import open_run, read_metrics
+from ..run_directory import RunDirectory, model_file
 from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
 
@@ -132,7 +132,8 @@ def closest_penalty(alpha:float, length:float) -> float:
 
 def mean_length(run_dir) -> float:
     "Tokens of the validation split's translations, with eos and without bos, else 25."
-    try: return statistics.mean(load_from_disk(f'{run_dir}/data/valid')['n_tgt']) - 1
+    valid = RunDirectory(run_dir).data / 'valid'
+    try: return statistics.mean(load_from_disk(valid)['n_tgt']) - 1
     except (OSError, ValueError, LookupError, RuntimeError): return 25.
 
 # %% ../../nbs/library/export/transformers.ipynb #settings
@@ -225,25 +226,25 @@ def model_card(run:dict, valid:list[dict], beta:float) -> str:
 def to_transformers(
     run_dir,   # a run directory
     out,       # folder to write, ready for the Hub
-    weights='model.safetensors',   # file in the run directory
+    weights='average',   # as for `load_model`
 ):
     """Write a trained model as a Marian model of Hugging Face's transformers, which
     need not be installed. Raises ValueError naming what Marian does not have."""
-    run_dir, out = Path(run_dir), Path(out)
+    run, out = RunDirectory(run_dir), Path(out)
     model = Transformer.from_pretrained(run_dir, weights)
-    run, tokenizer = open_run(run_dir)
+    tokenizer = run.tokenizer
     refuse_unlike(model.config)
     beta = round(closest_penalty(.6, mean_length(run_dir)), 3)
     tensors = safetensors.torch.save(marian_weights(model), dict(format='pt'))
     files = settings(model.config, tokenizer, beta)
     files['tokenizer'] = tokenizer_json(tokenizer)
-    valid = [said for said in read_metrics(run_dir) if 'valid_ppl' in said]
+    valid = [said for said in run.metrics() if 'valid_ppl' in said]
     if Path(weights).stem == 'best': valid.sort(key=lambda said: -said['valid_ppl'])
-    readme = model_card(run, valid[-1:], beta)
+    readme = model_card(run.config, valid[-1:], beta)
     out.mkdir(parents=True, exist_ok=True)             # nothing is refused from here on
     for name, says in files.items():
         indent = None if name == 'tokenizer' else 1
         text = json.dumps(says, ensure_ascii=False, indent=indent)
         (out / f'{name}.json').write_text(text + '\n', encoding='utf-8')
-    (out / 'model.safetensors').write_bytes(tensors)
+    (out / model_file).write_bytes(tensors)
     (out / 'README.md').write_text(readme, encoding='utf-8')

@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from tqdm.auto import tqdm
 from ..utils.plotting import curves
 from ..utils.io import replace_text
-from ..run_directory import read_metrics
+from ..run_directory import RunDirectory
 
 # %% ../../nbs/library/training/metrics_log.ipynb #log
 class Log:
@@ -26,9 +26,10 @@ class Log:
         epoch:int,   # updates in one epoch
         accelerator:Accelerator,   # only its main process writes
     ):
-        self.path, self.epoch = Path(run_dir) / 'metrics.jsonl', epoch
+        run = RunDirectory(run_dir)
+        self.path, self.epoch = run.metrics_file, epoch
         self.accelerator, self.main = accelerator, accelerator.is_main_process
-        before = read_metrics(run_dir, done)
+        before = run.metrics(done)
         if self.main:
             replace_text(self.path, ''.join(json.dumps(m) + '\n' for m in before))
         self.shown, self.updates, self.since = {}, [], time.perf_counter()
@@ -92,9 +93,10 @@ def plot_metrics(
     ax=None,   # axes to draw on; a new figure when None
 ):
     "Training and validation loss against updates; returns the axes."
+    metrics = RunDirectory(run_dir).metrics()
     for key, label in dict(loss='training, smoothed targets',
                            valid_loss='validation').items():
-        points = [(m['step'], m[key]) for m in read_metrics(run_dir) if key in m]
+        points = [(m['step'], m[key]) for m in metrics if key in m]
         ax = curves([x for x, _ in points], {label: [y for _, y in points]},
                     'update', 'nats per token', ax)
     ax.legend(frameon=False)
