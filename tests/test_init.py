@@ -20,13 +20,14 @@ except AttributeError as e: print(e)
 """)
     assert result.stdout == "module 'annotated_transformer' has no attribute 'nothing'\n", result.stderr
 
-def test_translating_loads_no_training():
-    "Reading one JSON file and one file of tensors needs no data sets, no plots, no launcher."
-    result = python('-c', """
+def test_translating_loads_no_training(trained):
+    "Reading a JSON file and a file of tensors, and a search, need no data sets, no plots, no launcher."
+    result = python('-c', f"""
 import sys
 from annotated_transformer.inference.translator import Translator
-print(*{'datasets', 'pandas', 'scipy', 'seaborn', 'matplotlib', 'accelerate', 'pyarrow', 'num2words'} & {*sys.modules})""")
-    assert result.returncode == 0 and not result.stdout.strip(), result.stdout + result.stderr
+print(*Translator.from_pretrained({str(trained)!r}).translate(['seven']))
+print(*{{'datasets', 'pandas', 'scipy', 'seaborn', 'matplotlib', 'accelerate', 'pyarrow', 'num2words'}} & {{*sys.modules}})""")
+    assert result.returncode == 0 and result.stdout.strip() == 'sieben', result.stdout + result.stderr
 
 def test_nobody_imports_from_the_root():
     for path in (ROOT / 'annotated_transformer').rglob('*.py'):

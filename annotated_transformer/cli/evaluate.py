@@ -13,6 +13,7 @@ from ..inference.beam_search import check_search
 from ..inference.evaluation import evaluate, test_split
 from ..inference.metrics import show_scores, significance
 from ..utils.io import free_to_write, replace_text
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
 def transformer_evaluate(
@@ -29,13 +30,13 @@ def transformer_evaluate(
     "Translate a test set and print its scores, one `name: value` a line."
     check_search(beam, alpha)
     if (src is None) != (ref is None):
-        raise ValueError('give both --src and --ref, or neither')
+        raise UserError('give both --src and --ref, or neither')
     if out: free_to_write(out, (src, ref, baseline))
     translator = open_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
     else: sources, references = test_split(run_dir.split(',')[0])
     other = baseline and list(read_lines(baseline))
-    if other and len(other) != len(sources): raise ValueError(
+    if other and len(other) != len(sources): raise UserError(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
     print(f'{len(sources)} sentences of '
           + (src or f"the test split of {translator.config['corpus']}"))

@@ -15,7 +15,7 @@ from ..export.transformers import to_transformers
 from ..model.transformer import Transformer
 from ..run_directory import RunDirectory, load_model, model_file
 from ..utils.io import claim, digest, kind_of
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 
 # %% ../../nbs/library/cli/export.ipynb #write-export
 def write_export(run:RunDirectory, out, to, quantization, weights):
@@ -43,7 +43,7 @@ def transformer_export(
     forms = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
     check(dict(to=to), 'to', among=forms)
     if quantization and to != 'ctranslate2':
-        raise ValueError(f'--quantization is for ctranslate2, not for {to}')
+        raise UserError(f'--quantization is for ctranslate2, not for {to}')
     run, out = RunDirectory(run_dir), Path(out or Path(run_dir) / to)
     # refused, if at all, before anything is touched
     check_translates(run, run.config)

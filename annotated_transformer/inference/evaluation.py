@@ -13,6 +13,7 @@ from ..run_directory import RunDirectory
 from .metrics import (
     bleu, exact, sacre_bleu, tokenised_bleu)
 from .translator import Translator
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/evaluation.ipynb #evaluate
 def evaluate(
@@ -68,6 +69,6 @@ def test_split(
     path = RunDirectory(run_dir).data / 'test'
     try: test = load_from_disk(path)
     except (OSError, ValueError, LookupError, RuntimeError) as e:
-        raise ValueError(f'{path} is missing or damaged ({e}): '
+        raise UserError(f'{path} is missing or damaged ({e}): '
                          'give the text itself, --src and --ref') from e
     return list(test['source']), list(test['target'])

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
 from ..run_directory import RunDirectory, check_alike, load_model
 from ..utils.io import bare, claim, one_line, replace_text
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 from .beam_search import (
     Hypothesis, beam_search, check_search, sample)
 from ..cpu import use_onednn
@@ -240,7 +240,7 @@ def attention(self:Translator,
             else self.prepare([translation], 'target'))
     tgt = torch.tensor([t.bos_id] + t.encode(text)[0] + [t.eos_id])
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    if not layers: raise ValueError(f'{type(model).__name__} has no attention to show')
+    if not layers: raise UserError(f'{type(model).__name__} has no attention to show')
     try:
         for m in layers: m.keep_weights = True
         with torch.no_grad():

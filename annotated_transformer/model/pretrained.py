@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 import safetensors.torch
 from torch import nn
 from .seq2seq import kinds_of
-from ..utils.validation import check_types, checked
+from ..utils.validation import (
+    NotFinite, UserError, check_types, checked)
 
 # %% ../../nbs/library/model/pretrained.ipynb #text-config
 @dataclass(frozen=True)
@@ -35,17 +36,17 @@ def check_config(
     """The same, each field that a model needs checked.
     Raises ValueError naming the file and what is wrong with it."""
     if not isinstance(config, dict) or not {'model', 'architecture'} <= set(config):
-        raise ValueError(f'{where} describes no model: is it that of a run directory?')
+        raise UserError(f'{where} describes no model: is it that of a run directory?')
     try: kind, _ = kinds_of(config['architecture'])
     except (ValueError, TypeError) as e:
         home = config.get('module')
         defined = f'. It was defined in {home}: --import {home}' if home else ''
-        raise ValueError(f'{where}: {e}{defined}') from e
+        raise UserError(f'{where}: {e}{defined}') from e
     settings = checked(kind, config['model'], where)
     names = [k for k in TextConfig.__dataclass_fields__ if k in config]
     text = checked(TextConfig, {k: config[k] for k in names}, where)
     if not 0 <= text.pad_id < settings.vocab_size:
-        raise ValueError(f'{where}: pad_id={text.pad_id} is no token')
+        raise UserError(f'{where}: pad_id={text.pad_id} is no token')
     return config | asdict(text) | dict(model=asdict(settings))
 
 # %% ../../nbs/library/model/pretrained.ipynb #differences
@@ -77,9 +78,9 @@ def made_for(path, config):
         with safetensors.safe_open(path, 'pt') as f: said = f.metadata() or {}
         was = json.loads(said['config']) if config and 'config' in said else {}
     except (safetensors.SafetensorError, OSError, ValueError) as e:
-        raise ValueError(f'{path} is damaged ({e})') from e
+        raise UserError(f'{path} is damaged ({e})') from e
     now = {k: getattr(config, k, None) for k in was}
-    for k, (old, new) in differences(was, now).items(): raise ValueError(
+    for k, (old, new) in differences(was, now).items(): raise UserError(
         f'{path}: trained with {k}={old}, config.json says {new}')
 
 def read_weights(
@@ -88,7 +89,7 @@ def read_weights(
 ) -> dict:             # parameter's name → tensor
     """Raises ValueError naming the file and the tensor that is missing, unknown, of
     another shape or not finite, or the setting that the weights were not made for."""
-    def wrong(text): raise ValueError(f'{path}: {text}')
+    def wrong(text): raise UserError(f'{path}: {text}')
     made_for(path, getattr(model, 'config', None))
     try: found = safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError) as e: wrong(f'damaged ({e})')
@@ -101,7 +102,8 @@ def read_weights(
         w = weights[names[0]] = found[at]
         if w.shape != p.shape: wrong(f'{at} has shape {tuple(w.shape)}, '
                                      f'config.json asks for {tuple(p.shape)}')
-        if not w.isfinite().all(): wrong(f'{at} holds numbers that are not finite')
+        if not w.isfinite().all():
+            raise NotFinite(f'{path}: {at} holds numbers that are not finite')
     if more := found.keys() - {k for names in same.values() for k in names}:
         wrong(f'this model has no {min(more)}')
     return weights

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
     set_model_state_dict, set_optimizer_state_dict)
-from ..utils.validation import check
+from ..utils.validation import NotFinite, UserError, check
 from ..utils.io import digest, link
 from ..model.pretrained import read_weights, save_weights
 from .distributed import any_says
@@ -32,7 +32,7 @@ def sync(path):
 
 def write_checkpoint(path:Path, weights:dict, config, state:dict, best=None):
     """Write under a temporary name, then rename.
-    Raises OSError if the disk refuses; earlier checkpoints are not touched."""
+    Raises UserError if the disk refuses; earlier checkpoints are not touched."""
     tmp = path.with_suffix('.tmp')
     try:
         for left_over in path.parent.glob('*.tmp'): shutil.rmtree(left_over)
@@ -53,8 +53,8 @@ def write_checkpoint(path:Path, weights:dict, config, state:dict, best=None):
         sync(path.parent)
     except (OSError, RuntimeError, safetensors.SafetensorError) as e:
         shutil.rmtree(tmp, ignore_errors=True)
-        raise OSError(f'{path} could not be written ({e}): '
-                      'make room on the disk, then continue with --resume') from e
+        raise UserError(f'{path} could not be written ({e}): '
+                        'make room on the disk, then continue with --resume') from e
 
 # %% ../../nbs/library/training/checkpoint.ipynb #unwrapped
 def unwrapped(model, optimizer, accelerator:Accelerator) -> tuple:
@@ -76,13 +76,13 @@ def save_checkpoint(
     best:bool=False,     # the best so far: its weights are best.safetensors, too
 ):
     """Write a checkpoint, then delete the oldest.
-    Raises FloatingPointError if a weight is not finite, OSError if the disk refuses."""
+    Raises NotFinite if a weight is not finite, UserError if the disk refuses."""
     plain, optimizer = unwrapped(model, optimizer, accelerator)
     mine = [p.to_local() if hasattr(p, 'to_local') else p for p in plain.parameters()]
     bad = not all(p.detach().isfinite().all() for p in mine)
     if any_says(accelerator, bad)[0]:
-        raise FloatingPointError(f'a weight is not finite after update {step}: '
-                                 'no checkpoint was written')
+        raise NotFinite(f'a weight is not finite after update {step}: '
+                        'no checkpoint was written')
     weights = get_model_state_dict(plain, options=whole_state)
     state = get_optimizer_state_dict(plain, optimizer, options=whole_state)
     if not accelerator.is_main_process: return
@@ -117,7 +117,7 @@ def read_state(
         cause = 'it belongs to another model'
     except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, TypeError,
             AttributeError, ValueError) as e: cause = f'{type(e).__name__}'
-    raise ValueError(f'{path} holds no state of this training ({cause}): '
+    raise UserError(f'{path} holds no state of this training ({cause}): '
                      'continue from the checkpoint before, or begin anew')
 
 # %% ../../nbs/library/training/checkpoint.ipynb #load-checkpoint
@@ -150,7 +150,7 @@ def average_checkpoints(
 ) -> list[Path]: # those used
     """Write the mean of the last n checkpoints as the run's model, §6.1.
     Raises FileNotFoundError if there is none, ValueError if n < 1 or one is damaged,
-    OSError if the disk refuses."""
+    UserError if the disk refuses."""
     check(dict(n=n), 'n', least=1)
     run = RunDirectory(run_dir)
     last, mean = run.checkpoints()[-n:] or run.checkpoints('*')[-1:], {}
@@ -170,6 +170,7 @@ def average_checkpoints(
         tmp.replace(path)
     except (OSError, safetensors.SafetensorError) as e:
         with suppress(OSError): tmp.unlink(missing_ok=True)
-        raise OSError(f'{path} could not be written ({e}): make room on the disk, then '
-                      f'run transformer_average {shlex.quote(str(run_dir))}') from e
+        again = f'transformer_average {shlex.quote(str(run_dir))}'
+        raise UserError(f'{path} could not be written ({e}): make room on the disk, '
+                        f'then run {again}') from e
     return last

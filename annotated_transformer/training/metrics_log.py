@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from ..utils.plotting import curves
 from ..utils.io import replace_text
 from ..run_directory import RunDirectory
+from ..utils.validation import NotFinite
 
 # %% ../../nbs/library/training/metrics_log.ipynb #log
 class Log:
@@ -59,12 +60,12 @@ class Log:
 @patch
 def line(self:Log, lr):
     """The mean of the updates since the last line.
-    Raises FloatingPointError naming the first whose loss is not finite."""
+    Raises NotFinite naming the first whose loss is not finite."""
     steps, losses, tokens, norms = zip(*self.updates)
     losses, n = torch.stack(losses).tolist(), sum(tokens)
     for step, loss in zip(steps, losses):
         if not math.isfinite(loss):
-            raise FloatingPointError(
+            raise NotFinite(
                 f'the loss of update {step}, batch {(step - 1) % self.epoch + 1} '
                 f'of epoch {(step - 1) // self.epoch + 1}, is {loss}: '
                 'earlier checkpoints are sound; lower peak_lr, or set clip')

@@ -24,6 +24,7 @@ from ..recipe import Recipe
 from ..data.tokenizer import Tokenizer, tokenizer_files
 from .train_step import recompute
 from .optimizer import learning_rate
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/training/run_setup.ipynb #for-text
 def for_text(recipe:Recipe, folder, source:str) -> Recipe:
@@ -88,7 +89,7 @@ def check_init(recipe:Recipe, run:RunDirectory, architecture:str=None):
     recipe = for_text(recipe, run, old['source'])
     was = dict(architecture=old['architecture'], text=old['text']) | old['model']
     now = dict(architecture=name, text=recipe.text) | asdict(recipe.model)
-    if other := differences(was, now): raise ValueError(
+    if other := differences(was, now): raise UserError(
         f'{run} was trained with another {listed(other)}: leave it as it is')
 
 def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
@@ -99,7 +100,7 @@ def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
     recipe, pad_id = for_text(recipe, run, config['source']), config['pad_id']
     torch.manual_seed(recipe.seed)
     if model is None: model = build(recipe.model, pad_id)
-    if model.config != recipe.model or model.pad_id != pad_id: raise ValueError(
+    if model.config != recipe.model or model.pad_id != pad_id: raise UserError(
         f'the model was made with {model.config} and pad_id={model.pad_id}, '
         f'the recipe says {recipe.model} and the tokenizer pad_id={pad_id}')
     if init_from: model.load_state_dict(
@@ -132,16 +133,16 @@ def resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     Raises ValueError if recipe or text have changed."""
     other = 'or choose another --out'
     if changes := changes_since(run, recipe, corpus, architecture, init_from):
-        raise ValueError(f'{run} was begun with another {listed(changes)}: '
+        raise UserError(f'{run} was begun with another {listed(changes)}: '
                          f'resume with the same, {other}')
     tokenizer = run if init_from else None
     key = data_key(recipe.preparation, corpus, data_dir, tokenizer)
-    if key != run.config.get('data'): raise ValueError(
+    if key != run.config.get('data'): raise UserError(
         f'the text of {name_for(corpus)} in {data_dir} has changed since {run} '
         f'was begun: restore it, {other}')
     start, before = run.newest_checkpoint(skip_damaged), run.recipe
     done = int(start.name[-8:]) if start else 0
-    if done > recipe.steps: raise ValueError(
+    if done > recipe.steps: raise UserError(
         f'{run} has {done} updates behind it, more than steps={recipe.steps}')
     if done == recipe.steps: print(f'{run} has done its {done} updates already')
     old, new = (learning_rate(r, max(1, done)) for r in (before, recipe))

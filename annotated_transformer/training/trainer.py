@@ -15,7 +15,7 @@ from torch import nn
 import torch
 from .checkpoint import (
     average_checkpoints, load_checkpoint, save_checkpoint, unwrapped)
-from ..utils.validation import fits
+from ..utils.validation import UserError, fits
 from .metrics_log import Due, Log
 from .optimizer import learning_rate, make_optimizer
 from ..data.preprocessing import batches_of
@@ -108,11 +108,11 @@ def train(
 ):
     """Train and leave a run directory that `load_model` reads;
     Ctrl-C and SIGTERM end it with a checkpoint. §5."""
-    if not str(run_dir): raise ValueError('--out is empty: name the folder of the run')
+    if not str(run_dir): raise UserError('--out is empty: name the folder of the run')
     run = RunDirectory(run_dir)
     init_from = RunDirectory(init_from) if init_from else None
     accelerator, patient = meet(run.path, track)
-    if watch and accelerator.distributed_type == DistributedType.FSDP: raise ValueError(
+    if watch and accelerator.distributed_type == DistributedType.FSDP: raise UserError(
         'a model in parts (FSDP) cannot be watched in training: leave out --bleu')
     try:
         prepare = lambda: prepare_run(

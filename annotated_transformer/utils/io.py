@@ -11,6 +11,7 @@ __all__ = ['mark', 'lock_name', 'packers', 'no_text', 'invisible', 'read_json', 
 import bz2, gzip, hashlib, io, json, lzma, os, re, shutil, sys, zlib
 from contextlib import contextmanager
 from pathlib import Path
+from .validation import UserError
 
 # %% ../../nbs/library/utils/io.ipynb #read-json
 def read_json(path):
@@ -18,7 +19,7 @@ def read_json(path):
     Raises FileNotFoundError, or ValueError naming the file if it is damaged."""
     try: return json.loads(Path(path).read_text(encoding='utf-8'))
     except (ValueError, RecursionError) as e:
-        raise ValueError(f'{path} is damaged: {e}') from e
+        raise UserError(f'{path} is damaged: {e}') from e
 
 # %% ../../nbs/library/utils/io.ipynb #kind-of
 mark = '.annotated_transformer'            # the file that says what made a folder
@@ -76,7 +77,7 @@ class Unpacked(io.RawIOBase):
         try: data = self.file.read1(len(buffer))
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
             if getattr(e, 'errno', None): raise                    # of the disk
-            raise ValueError(f'{self.what}: {e}') from e
+            raise UserError(f'{self.what}: {e}') from e
         buffer[:len(data)] = data
         return len(data)
 
@@ -94,15 +95,15 @@ def text_bytes(
         if head.startswith(first) or gz and 'gzip' in packer: return text_bytes(
             io.BufferedReader(Unpacked(raw, name, *packer), 1 << 16), name)
     for first, what in no_text.items():
-        if head.startswith(first): raise ValueError(
+        if head.startswith(first): raise UserError(
             f'{name} is {what}, not text: unpack or convert it first')
-    if head[:2] in (b'\xff\xfe', b'\xfe\xff') and b'\0' in head: raise ValueError(
+    if head[:2] in (b'\xff\xfe', b'\xfe\xff') and b'\0' in head: raise UserError(
         f'{name} is UTF-16: convert it to UTF-8 (iconv -f UTF-16)')
     control = sum(byte < 9 for byte in head)
     if control > 8 and 100 * control > len(head):
-        raise ValueError(f'{name} is not text: it holds {control} control characters '
+        raise UserError(f'{name} is not text: it holds {control} control characters '
                          f'in its first {len(head)} bytes')
-    if b'\r' in head[:-1] and b'\n' not in head: raise ValueError(
+    if b'\r' in head[:-1] and b'\n' not in head: raise UserError(
         f"{name}: its lines end in CR alone: convert it (tr '\\r' '\\n')")
     return raw
 
@@ -148,7 +149,7 @@ def free_to_write(path, inputs=()):
     path = Path(path)
     within = [path.resolve(), *path.resolve().parents]
     if any(Path(p).resolve() in within for p in inputs if p):
-        raise ValueError(f'{path} is, or is in, what is read')
+        raise UserError(f'{path} is, or is in, what is read')
     for there in path, path.with_name(f'{path.name}.tmp'):     # see `replace_text`
         if os.path.lexists(there): raise FileExistsError(
             f'{there} already exists: name another file, or delete it')
