@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from .model.attention import MultiHeadAttention
 from .model.layers import Stack
 from .model.transformer import Cache, Transformer
+from .utils.validation import UserError
 
 # %% ../nbs/library/cpu.ipynb #onednn
 def by_onednn(
@@ -170,7 +171,7 @@ class PrefixCache(Cache):
         sources = torch.unique_consecutive(rows // n)
         if len(rows) % len(sources) or (
                 (rows // n).view(len(sources), -1) != sources[:, None]).any():
-            raise ValueError('each source needs the same number of prefixes')
+            raise UserError('each source needs the same number of prefixes')
         if not torch.equal(sources, torch.arange(B, device=rows.device)):
             self.memory, self.memory_mask = (
                 self.memory[sources], self.memory_mask[sources])

@@ -9,12 +9,10 @@ __all__ = ['recipes', 'Recipe', 'check_recipe', 'parse_changes', 'changed', 'get
 import re, shlex
 from ast import literal_eval
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from fastcore.basics import patch
 from .model.config import TransformerConfig, presets
 from .utils.validation import check, check_types, checked
 from .model.seq2seq import every_chapter, kinds_of
-from .model.pretrained import read_config
 from .data.preprocessing import Preparation
 from annotated_transformer.model.transformer import (  # noqa: F401 (makes it known)
     Transformer)
@@ -136,11 +134,10 @@ def get_recipe(
 
 # %% ../nbs/library/recipe.ipynb #recipe-of
 def recipe_of(
-    run_dir,      # a run directory
-    model=None,   # its model, where the architecture is not a known one
+    said:dict,    # config.json of a run, as `check_config` gives it
+    where:str,    # that file, for messages
 ) -> Recipe:
-    "The recipe of a run. Raises FileNotFoundError or ValueError as `read_config`."
-    said, where = read_config(run_dir, model), str(Path(run_dir) / 'config.json')
-    kind = type(model.config) if model else kinds_of(said['architecture'])[0]
+    "The recipe of a run. Raises ValueError naming the file and the field."
+    kind, _ = kinds_of(said['architecture'])
     run = {f.name: said[f.name] for f in fields(Recipe) if f.name in said}
     return checked(Recipe, run | dict(model=checked(kind, said['model'], where)), where)

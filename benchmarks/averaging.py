@@ -10,7 +10,7 @@ from datasets import load_from_disk
 from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
 from annotated_transformer.data.batching import Batches
-from annotated_transformer.run_directory import checkpoints
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.train_step import Objective, validate
 from annotated_transformer.model.transformer import Transformer
 
@@ -20,8 +20,8 @@ parser.add_argument('--points', type=int, default=9, help='of the grid, on each 
 parser.add_argument('--out', required=True, help='JSON file to write')
 args = parser.parse_args()
 
-paths, accelerator = checkpoints(args.run_dir), Accelerator()
-model = Transformer.from_pretrained(args.run_dir, f'checkpoints/{paths[-1].name}/model.safetensors').to(accelerator.device)
+paths, accelerator = RunDirectory(args.run_dir).checkpoints(), Accelerator()
+model = Transformer.from_pretrained(args.run_dir, paths[-1] / 'model.safetensors').to(accelerator.device)
 batches = Batches(load_from_disk(f'{args.run_dir}/data/valid'), 4096, model.pad_id)
 
 def weights(path):

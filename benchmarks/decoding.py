@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.model.pretrained import load_model
+from annotated_transformer.run_directory import load_model
 from annotated_transformer.inference.evaluation import test_split
 from annotated_transformer.inference.translator import Translator
 
@@ -34,7 +34,7 @@ class Compiled(Ours):
     "The same with one step of the decoder compiled."
     def __init__(self, run, translator, a):
         if not a.compile: raise ImportError('not asked for: --compile')
-        super().__init__(run, Translator.from_pretrained(run, 'cpu'), a)
+        super().__init__(run, Translator.from_pretrained(run, device='cpu'), a)
         for m in self.models: m.decode_step = torch.compile(m.decode_step, dynamic=True)
 
 class Reordered(Ours):
@@ -103,7 +103,7 @@ p.add_argument('--out', help='write the results to this JSON file, too')
 def main(a):
     if a.cpu_time and a.threads > 1: sys.exit('error: --cpu-time needs --threads 1')
     torch.set_num_threads(a.threads)
-    translator, clock = Translator.from_pretrained(a.run, 'cpu'), time.process_time if a.cpu_time else time.perf_counter
+    translator, clock = Translator.from_pretrained(a.run, device='cpu'), time.process_time if a.cpu_time else time.perf_counter
     ids = sorted(translator.encode(test_split(a.run)[0][:a.sentences]), key=lambda row: -len(row))
     limit, ready = len(ids[0]) + 50, {}
     for name, engine in engines.items():

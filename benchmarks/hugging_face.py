@@ -69,7 +69,7 @@ def main(a):
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     if hasattr(transformers.utils.logging, 'disable_progress_bar'): transformers.utils.logging.disable_progress_bar()
-    translator, (sources, references) = Translator.from_pretrained(a.run, 'cpu'), test_split(a.run)
+    translator, (sources, references) = Translator.from_pretrained(a.run, device='cpu'), test_split(a.run)
     ours, begun = translator.tokenizer, time.process_time()
     prepare = (lambda lines: moses_lc(lines, translator.config['source'])) if translator.config['text'] == 'moses_lc' else list
     with TemporaryDirectory() as tmp:

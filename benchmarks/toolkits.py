@@ -267,9 +267,9 @@ def prepare(a, folder):
     (folder / 'runs' / '.data').symlink_to(Path(a.store).resolve() if a.store else folder)
     store = folder / 'runs' / '.data' / data_key(r.preparation, CORPUS, a.data)
     make_data(r.preparation, CORPUS, a.data, store)
-    t, given = Tokenizer.load(store / 'tokenizer.model'), folder / 'given'
+    t, given = Tokenizer.load(store), folder / 'given'
     given.mkdir()
-    t.save(given / 'tokenizer.model')
+    t.save(given)
     (given / 'train').symlink_to((store / 'train').resolve())
     (given / 'vocab.txt').write_text('\n'.join(t.pieces(range(4, t.vocab_size))) + '\n')      # after JoeyNMT's own four, which are ours
     for split in ('train', 'valid'):

@@ -15,7 +15,7 @@ import torch
 from datasets import DatasetDict
 from annotated_transformer.tasks.classification.classifier import accuracy, relevance
 from annotated_transformer.data.corpora import load
-from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
@@ -98,7 +98,7 @@ def trained(run, corpus, recipe, changes, seed, a, size=None):
     splits = texts(corpus, vars(a)[corpus], size)
     columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='desk')
     train(get_recipe(recipe, changed(changes, f'{a.set} seed={seed}')), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
-    metrics = [m for m in read_metrics(run) if 'valid_loss' in m]
+    metrics = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     return splits, dict(valid=metrics[-1]['valid_accuracy'], best_valid=max(m['valid_accuracy'] for m in metrics))
 
 def tried(run, arm, choice, a):

@@ -11,10 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from accelerate import Accelerator
 from datasets import load_from_disk
-from annotated_transformer.run_directory import read_metrics
-from annotated_transformer.model.pretrained import load_model, read_config
+from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
-from annotated_transformer.recipe import changed, get_recipe, recipe_of
+from annotated_transformer.recipe import changed, get_recipe
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.training.trainer import train
 from annotated_transformer.training.train_step import Objective, validate
@@ -31,16 +31,16 @@ p.add_argument('--out', help='write the results to this JSON file, too')
 
 def per_character(run, tokens):
     "Characters of the validation targets (their prepared text), so that losses of different vocabularies can be compared."
-    t = Tokenizer.load(run / 'tokenizer.model')
+    t = Tokenizer.load(run)
     return tokens / sum(len(text) + 1 for text in t.decode(load_from_disk(run / 'data/valid')['tgt']))
 
 def curve(run, begins_with=None):
     "Validation loss in nats per character by update; that of update 0 is of the model that it begins with."
-    config = read_config(run)
+    config = RunDirectory(run).config
     valid = batches_of(run / 'data/valid', 4096, config['pad_id'], 0)
     tokens = sum((tgt[:, 1:] != config['pad_id']).sum().item() for _, tgt in (valid[i] for i in range(len(valid))))
     share = per_character(run, tokens)
-    points = [(m['step'], m['valid_loss'] * share) for m in read_metrics(run) if 'valid_loss' in m]
+    points = [(m['step'], m['valid_loss'] * share) for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     if begins_with:
         model = load_model(begins_with)
         points = [(0, validate(Objective(model), valid, Accelerator(cpu=True))[0] * share)] + points
@@ -63,7 +63,7 @@ def main(a):
     curves = {}
     for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
         tuned, fresh = folder / f'tuned_{name}_{first[other].name}', folder / f'fresh_{name}'
-        if not (tuned / 'model.safetensors').exists(): train(changed(recipe_of(first[other]), a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
+        if not (tuned / 'model.safetensors').exists(): train(changed(RunDirectory(first[other]).recipe, a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
         if not (fresh / 'model.safetensors').exists(): train(changed(get_recipe('multi30k_tiny'), a.tuned), texts[name][0], fresh, texts[name][1], resume=True)
         curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()

@@ -13,10 +13,10 @@ from functools import cache, partial
 from pathlib import Path
 import torch
 from datasets import Dataset, DatasetDict
-from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.tasks.parsing.next_word import told_next_word
 from annotated_transformer.tasks.parsing.parser import Parser
-from annotated_transformer.recipe import changed, recipe_of, recipes
+from annotated_transformer.recipe import changed, recipes
 from annotated_transformer.training.trainer import train
 from recording import Parts, provenance
 from annotated_transformer.tasks.parsing.treebank import (
@@ -126,10 +126,10 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         parsers[weights] = Parser.from_pretrained(run, weights=weights)
         given_tags = None if tags is None else [t.tags for t in given['valid']]
         chosen[weights] = score_trees(parsers[weights].parse([t.words for t in trees['valid']], given_tags, beam=1), trees['valid'])['F1']
-    lines = read_metrics(run)
+    lines = RunDirectory(run).metrics()
     return parsers[max(chosen, key=chosen.get)], dict(
         precision=os.environ.get('ACCELERATE_MIXED_PRECISION', 'no'), minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
-        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(recipe_of(run)))
+        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(RunDirectory(run).recipe))
 
 def learn(run, trees, given, arm, seed, a):
     "Train and parse; what came of it. `trees` are as they are, by which it is scored."

@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import mean, stdev
 import safetensors.torch
 from datasets import load_from_disk
-from annotated_transformer.run_directory import checkpoints, open_run, read_metrics
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.inference.evaluation import evaluate
 from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
-from annotated_transformer.recipe import recipe_of, recipes
+from annotated_transformer.recipe import recipes
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.inference.translator import Translator
 
@@ -32,16 +32,16 @@ def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{ste
 
 def hours(run):
     "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
-    data = batches_of(Path(run) / 'data/train', recipe_of(run).tokens, 0, 0)
+    data = batches_of(Path(run) / 'data/train', RunDirectory(run).recipe.tokens, 0, 0)
     tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
-    lines = [m for m in read_metrics(run) if 'loss' in m]
+    lines = [m for m in RunDirectory(run).metrics() if 'loss' in m]
     return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600
 
 def of_last(run, n):
     "The mean of the last n checkpoints, without writing it."
-    model, parts = load_model(run), [safetensors.torch.load_file(c / 'model.safetensors') for c in checkpoints(run)[-n:]]
+    model, parts = load_model(run), [safetensors.torch.load_file(c / 'model.safetensors') for c in RunDirectory(run).checkpoints()[-n:]]
     model.load_state_dict({k: sum(part[k].double() for part in parts).div(len(parts)).float() for k in parts[0]}, strict=False)
-    config, tokenizer = open_run(run)
+    config, tokenizer = RunDirectory(run).config, RunDirectory(run).tokenizer
     return Translator([model.eval()], tokenizer, config)
 
 def main(a):
@@ -50,8 +50,8 @@ def main(a):
     rows, translations = [], []
     for run in a.runs:
         scores, written = of(Translator.from_pretrained(run), test)
-        rows.append(dict(seed=recipe_of(run).seed, updates=recipe_of(run).steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
-                         unchanged=recipe_of(run).model == recipes['multi30k_tiny'].model, metrics=read_metrics(run)))
+        rows.append(dict(seed=RunDirectory(run).recipe.seed, updates=RunDirectory(run).recipe.steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
+                         unchanged=RunDirectory(run).recipe.model == recipes['multi30k_tiny'].model, metrics=RunDirectory(run).metrics()))
         translations.append(written)
         print(f'{run}: {scores[key]:.2f} on test_2016_flickr', flush=True)
     first, steps = a.runs[0], {}

@@ -21,7 +21,7 @@ from annotated_transformer.analysis.table_2 import (
     bleu_by_length, families, update_flops)
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
-from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.model.seq2seq import build
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.data.preprocessing import batches_of
@@ -91,7 +91,7 @@ def main(a):
     def probe(name, rate):
         run, steps = a.runs / f'probe_{a.corpus}_{name}_{rate:g}', budget[name]['flops']
         learn(run, name, steps, rate, until=max(1, round(a.probe * steps)))
-        found = dict(valid_loss=[m['valid_loss'] for m in read_metrics(run) if 'valid_loss' in m][-1])
+        found = dict(valid_loss=[m['valid_loss'] for m in RunDirectory(run).metrics() if 'valid_loss' in m][-1])
         shutil.rmtree(run)
         return found
     def peak(name):
@@ -108,7 +108,7 @@ def main(a):
         translator = Translator.from_pretrained(run)
         scores, written = evaluate(translator, sources, references)
         tokens = moses_lc(written, translator.config['target']), moses_lc(references, translator.config['target'])
-        lines = [m for m in read_metrics(run) if 'valid_loss' in m]
+        lines = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
         return {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
             updates=steps, by_length=bleu_by_length(sources, *tokens, EDGES), valid_loss=lines[-1]['valid_loss'],
             curve=[(m['step'], m['valid_loss']) for m in lines], samples=[*zip(sources, references, written)][:3])

@@ -18,7 +18,7 @@ from datasets import load_from_disk
 from annotated_transformer.model.config import count_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
 from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
-from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.run_directory import RunDirectory, RunInUse
 from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.training.trainer import train
@@ -81,7 +81,7 @@ def learn(run, row, seed, a):
 
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
-    model, lines = load_model(run), read_metrics(run)
+    model, lines = load_model(run), RunDirectory(run).metrics()
     with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
@@ -111,8 +111,7 @@ def main(a):
             if part(row, seed).exists(): continue
             run, start = a.runs / f'{a.corpus}_{a.scale}_{row}_{seed}', time.time()
             try: learn(run, row, seed, a)
-            except FileExistsError as e:
-                if 'in use by another run' not in str(e): raise
+            except RunInUse:
                 print(f'{row}, seed {seed}: another process is at it', flush=True); continue
             found = score(run, variation(row, a.scale, f'{a.set} seed={seed}')) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
             write(part(row, seed), found)

@@ -13,9 +13,10 @@ import torch
 from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.inference.evaluation import evaluate
-from annotated_transformer.run_directory import read_metrics
-from annotated_transformer.model.pretrained import load_model
+from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.model.pretrained import read_weights
 from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.utils.validation import NotFinite
 from annotated_transformer.inference.metrics import significance
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.training.trainer import train
@@ -39,16 +40,16 @@ def learn(run, name, seed, a):
     "Train a variant; its loss on the validation captions with the mean of the last checkpoints. A run that diverges has none."
     recipe, model = variant(name, f'{a.set} seed={seed}')
     lost = lambda why: dict(loss=None, diverged=why, curve=curve())
-    curve = lambda: [(m['step'], m['valid_loss']) for m in read_metrics(run) if 'valid_loss' in m]
+    curve = lambda: [(m['step'], m['valid_loss']) for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     try:
         train(recipe, 'multi30k_en_de', run, a.data, resume=True, model=model)
-        model = load_model(run, model=variant(name, f'{a.set} seed={seed}')[1])
-    except (FloatingPointError, ValueError) as e:
-        if isinstance(e, ValueError) and 'not finite' not in str(e): raise
-        return lost(str(e))
+        _, model = variant(name, f'{a.set} seed={seed}')
+        model.load_state_dict(read_weights(RunDirectory(run).weights(), model), strict=False)
+        model.eval()
+    except NotFinite as e: return lost(str(e))
     with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     if not math.isfinite(loss): return lost('loss of the averaged model')
-    return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in read_metrics(run) if 'grad_norm' in m))
+    return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in RunDirectory(run).metrics() if 'grad_norm' in m))
 
 def guess(run, vocab_size):
     "Loss on the validation captions of whoever knows how frequent each token is, and nothing else (every count one more): what learning has to beat."

@@ -1,11 +1,64 @@
-"A run whose files do not belong together is refused."
+"Who knows the layout of a run, what may differ, and the one door; a run whose files do not belong together is refused."
+import ast
 import json
 import random
+import re
 import shutil
 
 import pytest
 import torch
-from helpers import SMALL, TRAINED, change, content, in_here, names, refused, spoil, write
+from helpers import ROOT, SMALL, TRAINED, change, content, in_here, names, refused, spoil, write
+
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.model.pretrained import differences
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.run_directory import RunDirectory, load_model
+
+FILES = {name: 'run_directory.py' for name in ('config.json', 'model.safetensors', 'best.safetensors', 'metrics.jsonl', 'checkpoints', 'training.pt', 'SHA256SUMS')} | {
+    'tokenizer.model': 'data/tokenizer.py', 'source.model': 'data/tokenizer.py', '.lock': 'utils/io.py'}
+
+@pytest.mark.parametrize('name', FILES)
+def test_each_file_is_spelt_in_one_module(name):
+    "As a path, that is: a message or a docstring may speak of it."
+    def spelt(path):
+        tree = ast.parse(path.read_text())
+        docs = {node.body[0].value for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and node.body and isinstance(node.body[0], ast.Expr)}
+        return any(isinstance(node, ast.Constant) and node not in docs and isinstance(node.value, str) and re.fullmatch(rf'(\S*/)?{re.escape(name)}(/\S*)?', node.value)
+                   for node in ast.walk(tree))
+    package = ROOT / 'annotated_transformer'
+    assert [str(p.relative_to(package)) for p in package.rglob('*.py') if p.name != '_modidx.py' and spelt(p)] == [FILES[name]]
+
+@pytest.mark.parametrize('resumed, was, now, found', [
+    (False, dict(N=1, P_drop=.1, max_len=60, eps_ls=.1), dict(N=1, P_drop=0., max_len=90, eps_ls=0.), {}),
+    (False, dict(N=1), dict(N=2), dict(N=(1, 2))), (False, {}, dict(N=2), dict(N=(None, 2))), (False, dict(steps=1), dict(steps=2), dict(steps=(1, 2))),
+    (True, dict(steps=1, save_every='a', patience=1, recompute=True), dict(steps=2, save_every='b', patience=None, recompute=False), {}),
+    (True, dict(P_drop=.1, seed=0), dict(P_drop=0., seed=0), dict(P_drop=(.1, 0.)))])
+def test_what_may_differ(resumed, was, now, found): assert differences(was, now, resumed) == found
+
+def same(a, b): return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+def test_one_door(own):
+    "The three doors mean the same by `weights`."
+    run = RunDirectory(own)
+    spoil(run.best_file, lambda w: {k: v + 1 for k, v in w.items()})
+    checkpoint, = run.checkpoints()
+    spoil(checkpoint / 'model.safetensors', lambda w: {k: v + 2 for k, v in w.items()})
+    plain = load_model(own)
+    files = dict(average=own / 'model.safetensors', best='best.safetensors', last=checkpoint / 'model.safetensors')
+    for more, (kind, file) in enumerate(files.items()):
+        model, *others = load_model(own, kind), load_model(own, file), Transformer.from_pretrained(own, kind), Translator.from_pretrained(own, kind, 'cpu').models[0]
+        assert all(same(model, other) for other in others) and torch.allclose(model.generator.weight, plain.generator.weight + more)
+    for door in load_model, Transformer.from_pretrained, Translator.from_pretrained:
+        with pytest.raises(ValueError, match="weights='newest' is unknown: use one of average, best, last"): door(own, 'newest')
+        with pytest.raises(FileNotFoundError, match='holds no checkpoints/step-00000007/model.safetensors: finish the run'): door(own, 'checkpoints/step-00000007/model.safetensors')
+
+def test_saved_and_opened_again(own, tmp_path):
+    translator = Translator.from_pretrained(own, 'best', device='cpu')
+    translator.save_pretrained(tmp_path / 'given')
+    assert {p.name for p in (tmp_path / 'given').iterdir()} == {'.annotated_transformer', 'config.json', 'tokenizer.model', 'model.safetensors'}
+    again = Translator.from_pretrained(tmp_path / 'given', device='cpu')
+    assert same(again.models[0], translator.models[0]) and again.config == translator.config and again.translate(['twenty-one']) == translator.translate(['twenty-one'])
+    with pytest.raises(FileExistsError, match='was made by another program'): translator.save_pretrained(own)
 
 
 def test_other_tokenizer(own, capfd, tmp_path):
@@ -71,8 +124,7 @@ def mutated(data, rng):
 def test_any_configuration(own):
     "Whatever a configuration says, it is refused in words that name it, or changes nothing."
     from annotated_transformer.cli.main import mendable
-    from annotated_transformer.inference.translator import Translator
-    write_to = lambda: Translator.from_pretrained(own, 'cpu').translate(['twenty-one'], beam=1)
+    write_to = lambda: Translator.from_pretrained(own, device='cpu').translate(['twenty-one'], beam=1)
     whole, right, rng, refusals = (own / 'config.json').read_bytes(), write_to(), random.Random(0), 0
     for _ in range(100):
         (own / 'config.json').write_bytes(mutated(whole, rng))

@@ -38,7 +38,7 @@ def main():
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
         train(get_recipe(RECIPE, CHANGES), 'numbers', folder)
-        translator = Translator.from_pretrained(folder, 'cpu')
+        translator = Translator.from_pretrained(folder, device='cpu')
         config = json.loads((Path(folder)/'config.json').read_text())
     model, t = translator.models[0], translator.tokenizer
     with torch.no_grad():

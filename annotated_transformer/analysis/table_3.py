@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor
 from ..model.config import TransformerConfig
 from ..recipe import Recipe, get_recipe, recipes
+from ..utils.validation import UserError
 
 # %% ../../nbs/62a_variations.ipynb #variation
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def variation(
 ) -> Recipe:
     "How to train a row of Table 3. Raises ValueError on an unknown row or scale."
     if row not in table3:
-        raise ValueError(f'no row {row!r} in Table 3; known: {", ".join(table3)}')
+        raise UserError(f'no row {row!r} in Table 3; known: {", ".join(table3)}')
     if scale not in ('mini', 'paper'):
         raise ValueError(f"scale={scale!r}: 'mini' or 'paper'")
     if scale == 'paper': return get_recipe(row, changes)

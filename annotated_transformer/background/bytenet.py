@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import check, check_types
+from ..utils.validation import UserError, check, check_types
 from ..model.seq2seq import Seq2SeqModel, architecture
 
 # %% ../../nbs/predecessors/bytenet.ipynb #dilated-conv
@@ -97,11 +97,11 @@ class ByteNetConfig:
         check(values, 'a', above=0, most=100)
         check(values, 'b', least=0)
         check(values, 'P_drop eps_ls', least=0, below=1)
-        if self.d_model % 2: raise ValueError(
+        if self.d_model % 2: raise UserError(
             f'd_model={self.d_model} is odd: a block works with half of it')
-        if not self.dilations: raise ValueError('dilations: at least one is needed')
+        if not self.dilations: raise UserError('dilations: at least one is needed')
         for r in self.dilations:
-            if type(r) is not int or not 1 <= r <= self.max_len: raise ValueError(
+            if type(r) is not int or not 1 <= r <= self.max_len: raise UserError(
                 f'dilations: {r!r} must be a whole number from 1 to {self.max_len}')
 
 # %% ../../nbs/predecessors/bytenet.ipynb #bytenet

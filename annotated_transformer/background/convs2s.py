@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
-from ..utils.validation import check, check_types
+from ..utils.validation import UserError, check, check_types
 from ..model.seq2seq import Seq2SeqModel, architecture
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed
@@ -97,7 +97,7 @@ class TokensAndPlaces(nn.Module):
         x = self.words(ids)
         if self.places is not None:
             end, known = first + ids.size(1), self.places.num_embeddings
-            if end > known: raise ValueError(
+            if end > known: raise UserError(
                 f'{end} positions, but only max_len={known} were learned')
             x = x + self.places.weight[first:end]
         return self.dropout(x)
@@ -125,7 +125,7 @@ class ConvS2SConfig:
               'src_vocab_size', least=1)
         check(vars(self), 'P_drop eps_ls', least=0, below=1)
         check(vars(self), 'looks', among=('all', 'first', 'last'))
-        if self.k % 2 == 0: raise ValueError(
+        if self.k % 2 == 0: raise UserError(
             f'k={self.k} is even: the encoder needs as many neighbours on either side')
 
 # %% ../../nbs/predecessors/convs2s.ipynb #convs2s

@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import trange
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 from ..utils.io import reading
 
 # %% ../../nbs/predecessors/memory_network.ipynb #question-class
@@ -106,12 +106,12 @@ def story_ids(
     """Ids, the newest sentence first; only the last M are kept. Raises ValueError
     naming the question that has an unknown word, or a sentence longer than J."""
     check(dict(M=M, J=J), 'M J', least=1)
-    if not questions: raise ValueError('no questions')
+    if not questions: raise UserError('no questions')
     at = {word: i for i, word in enumerate(words)}
     def padded(n, sentence):
-        if len(sentence) > J: raise ValueError(
+        if len(sentence) > J: raise UserError(
             f'question {n}: {" ".join(sentence)!r} has more than {J} words')
-        if new := [w for w in sentence if w not in at]: raise ValueError(
+        if new := [w for w in sentence if w not in at]: raise UserError(
             f'question {n}: the word {new[0]!r} is not known')
         return [at[w] for w in sentence] + [0] * (J - len(sentence))
     rows = []
@@ -157,7 +157,7 @@ def fit_memory(
     params, (M, J) = [*model.parameters()], story.shape[1:]
     R, n = len(params[0]), (story[..., 0] > 0).sum(-1, keepdim=True)
     if (M, J) != (model.ages[0].size(1), len(model.j)) or story.max() >= model.V:
-        raise ValueError(f'stories of {M} sentences, {J} words and ids up to '
+        raise UserError(f'stories of {M} sentences, {J} words and ids up to '
                          f'{story.max()} do not fit the model: make both of one text')
     if len(answer) < size: raise ValueError(
         f'{len(answer)} questions are less than a batch of size={size}')
@@ -199,12 +199,12 @@ def read_babi(
 ) -> list[Question]:
     """Raises ValueError naming the line that has no number, another than the next, or
     no words, a question without answer or facts, or that a file ends within a story."""
-    def wrong(n, why): raise ValueError(f'{path}, line {n}: {why}')
+    def wrong(n, why): raise UserError(f'{path}, line {n}: {why}')
     def words(text): return re.findall(r"[\w'-]+", text.lower())
     found, line, at = [], 0, {}
     with reading(path) as raw: data = raw.read()
     try: lines = data.decode('utf-8').splitlines()
-    except UnicodeDecodeError as e: raise ValueError(f'{path}: {e}') from e
+    except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
     for n, text in enumerate(lines, 1):
         number, blank, said = text.partition(' ')
         if not (blank and number.isdecimal()): wrong(n, f'{text!r} has no number')
@@ -226,7 +226,7 @@ def read_babi(
         found.append(Question([*facts], words(question), answer.strip().lower(),
                               tuple(at[i] for i in known)))
         asked = True
-    if not found: raise ValueError(f'{path} holds no questions')
+    if not found: raise UserError(f'{path} holds no questions')
     if not asked: wrong(
         len(lines), 'the file ends within a story, after a fact: is it cut off?')
     return found

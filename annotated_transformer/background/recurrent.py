@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from ..utils.validation import check, check_types
+from ..utils.validation import UserError, check, check_types
 from ..model.seq2seq import Seq2SeqModel, architecture
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config
@@ -43,9 +43,9 @@ class RecurrentConfig:
         check(values, 'cell', among=('gru', 'lstm'))
         check(values, 'score', among=SCORES)
         check(values, 'window', among=('global', 'local-m', 'local-p'))
-        if self.both_ways and self.d_model % 2: raise ValueError(
+        if self.both_ways and self.d_model % 2: raise UserError(
             f'd_model={self.d_model} is odd: the two directions share it')
-        if self.feeding and self.score in ('none', 'additive'): raise ValueError(
+        if self.feeding and self.score in ('none', 'additive'): raise UserError(
             f'feeding=True has no use with score={self.score}: its context is fed')
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-translator

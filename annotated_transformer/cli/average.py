@@ -7,7 +7,7 @@ __all__ = ['transformer_average']
 
 # %% ../../nbs/library/cli/average.ipynb #imports
 from .main import main
-from ..recipe import recipe_of
+from ..run_directory import RunDirectory
 from ..training.checkpoint import average_checkpoints
 
 # %% ../../nbs/library/cli/average.ipynb #transformer-average
@@ -17,10 +17,11 @@ def transformer_average(
 ):
     """Replace a run's model by the mean of its last checkpoints, §6.1. The paper takes
     5 for base, 20 for big."""
-    n = recipe_of(run_dir).average if n is None else n
-    used = average_checkpoints(run_dir, n)
+    run = RunDirectory(run_dir)
+    n = run.recipe.average if n is None else n
+    used = average_checkpoints(run, n)
     few = f' (no more than {len(used)} are kept)' if len(used) < n else ''
-    print(f"{run_dir}: model.safetensors is the mean of "
+    print(f"{run}: {run.average_file.name} is the mean of "
           f"{', '.join(p.name for p in used)}{few}")
 
 # %% ../../nbs/library/cli/average.ipynb #start

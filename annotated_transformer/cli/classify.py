@@ -15,6 +15,7 @@ from ..inference.metrics import show_scores
 from ..inference.translator import Translator
 from ..tasks.classification.classifier import accuracy
 from ..utils.io import reading, write_line
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/classify.ipynb #command
 def transformer_classify(
@@ -26,9 +27,9 @@ def transformer_classify(
 ):
     """Label lines of text: label TAB probability, and so on for --top labels; one line
     out for each line in, blank for a blank one. With --score, `name: value` lines."""
-    if input and score: raise ValueError('give --input or --score, not both')
+    if input and score: raise UserError('give --input or --score, not both')
     if not (input or score) and sys.stdin is None:
-        raise ValueError('standard input is closed: give --input FILE')
+        raise UserError('standard input is closed: give --input FILE')
     translator = Translator.from_pretrained(run_dir, weights=weights)
     translator.classify([], top)                        # refuses what is no classifier
     if score:

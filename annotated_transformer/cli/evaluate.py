@@ -14,6 +14,7 @@ from ..inference.evaluation import evaluate, test_split
 from ..inference.metrics import (
     sacre_bleu, show_scores, significance, tokeniser)
 from ..utils.io import free_to_write, replace_text
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
 def transformer_evaluate(
@@ -32,13 +33,13 @@ def transformer_evaluate(
     check_search(beam, alpha)
     sacre_bleu([], tokenize=tokenize)      # refused before anything is translated
     if (src is None) != (ref is None):
-        raise ValueError('give both --src and --ref, or neither')
+        raise UserError('give both --src and --ref, or neither')
     if out: free_to_write(out, (src, ref, baseline))
     translator = open_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
     else: sources, references = test_split(run_dir.split(',')[0])
     other = baseline and list(read_lines(baseline))
-    if other and len(other) != len(sources): raise ValueError(
+    if other and len(other) != len(sources): raise UserError(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
     print(f'{len(sources)} sentences of '
           + (src or f"the test split of {translator.config['corpus']}"))

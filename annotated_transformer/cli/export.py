@@ -13,23 +13,22 @@ from ..data.tokenizer import tokenizer_files
 from ..export.ctranslate2 import to_ctranslate2
 from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
-from ..model.pretrained import load_model
 from ..model.transformer import Transformer
-from ..run_directory import find_weights, open_run
+from ..run_directory import RunDirectory, load_model, model_file
 from ..utils.io import claim, digest, kind_of
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 
 # %% ../../nbs/library/cli/export.ipynb #write-export
-def write_export(run, out, to, quantization, file):
+def write_export(run:RunDirectory, out, to, quantization, weights):
     "All files of an export."
-    if to == 'ctranslate2': to_ctranslate2(run, out, quantization, file)
-    if to == 'transformers': to_transformers(run, out, file)
-    if to == 'onnx': to_onnx(run, out / 'model.onnx', file)
-    own = () if to in ('ctranslate2', 'transformers') else (run / 'config.json',)
+    if to == 'ctranslate2': to_ctranslate2(run, out, quantization, weights)
+    if to == 'transformers': to_transformers(run, out, weights)
+    if to == 'onnx': to_onnx(run, out / 'model.onnx', weights)
+    own = () if to in ('ctranslate2', 'transformers') else (run.config_file,)
     for path in (*tokenizer_files(run), *own): shutil.copy(path, out)
-    if to == 'safetensors': shutil.copy(run / file, out / 'model.safetensors')
+    if to == 'safetensors': shutil.copy(run.weights(weights), out / model_file)
     (out / 'exported.json').write_text(json.dumps(dict(
-        model=digest(run / file), to=to, quantization=quantization)))
+        model=digest(run.weights(weights)), to=to, quantization=quantization)))
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
@@ -45,18 +44,17 @@ def transformer_export(
     forms = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
     check(dict(to=to), 'to', among=forms)
     if quantization and to != 'ctranslate2':
-        raise ValueError(f'--quantization is for ctranslate2, not for {to}')
-    run, out = Path(run_dir), Path(out or Path(run_dir) / to)
+        raise UserError(f'--quantization is for ctranslate2, not for {to}')
+    run, out = RunDirectory(run_dir), Path(out or Path(run_dir) / to)
     # refused, if at all, before anything is touched
-    check_translates(run, open_run(run)[0])
-    file = find_weights(run, weights).relative_to(run)
-    (load_model if to == 'safetensors' else Transformer.from_pretrained)(run, file)
+    check_translates(run, run.config)
+    (load_model if to == 'safetensors' else Transformer.from_pretrained)(run, weights)
     place, new = out.resolve(), not out.exists()          # a link is followed
     tmp = place.with_name(place.name + '.tmp')
     try:
         claim(place, 'export'); claim(tmp, 'export')
         shutil.rmtree(tmp); claim(tmp, 'export')
-        write_export(run, tmp, to, quantization, file)
+        write_export(run, tmp, to, quantization, weights)
     except BaseException:
         for folder in (tmp, place) if new else (tmp,):
             if kind_of(folder) == 'export': shutil.rmtree(folder)

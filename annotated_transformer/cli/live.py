@@ -10,6 +10,7 @@ from pathlib import Path
 from .main import main
 from ..utils.io import free_to_write, replace_text
 from ..web.live import live
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/live.ipynb #live-command
 def transformer_live(
@@ -20,7 +21,7 @@ def transformer_live(
 ):
     """Write a trained Transformer as a web page in which it runs: it translates, shows
     its attention, and can be taken apart."""
-    if Path(out).suffix != '.html': raise ValueError(f'{out}: write a .html file')
+    if Path(out).suffix != '.html': raise UserError(f'{out}: write a .html file')
     free_to_write(out)
     view = live(run_dir, small, bits)
     replace_text(out, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">

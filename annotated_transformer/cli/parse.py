@@ -18,6 +18,7 @@ from ..tasks.parsing.parser import Parser, gold_trees, why_not
 from ..tasks.parsing.trees import score_trees
 from ..utils.io import (
     free_to_write, reading, replace_text, write_line)
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/parse.ipynb #parse-command
 bracket_words = {'(': '-LRB-', ')': '-RRB-', '{': '-LCB-', '}': '-RCB-'}
@@ -73,15 +74,15 @@ def transformer_parse(
     for one that cannot be parsed; or parse the sentences of gold trees and print
     scores, one `name: value` a line."""
     check_search(beam, alpha)
-    if input and gold: raise ValueError('give --input or --gold, not both')
-    if out and not gold: raise ValueError('--out goes with --gold')
+    if input and gold: raise UserError('give --input or --gold, not both')
+    if out and not gold: raise UserError('--out goes with --gold')
     if not (input or gold) and sys.stdin is None:
-        raise ValueError('standard input is closed: give --input FILE')
+        raise UserError('standard input is closed: give --input FILE')
     if out: free_to_write(out, [gold])
     right = gold_trees(gold) if gold else []
     if gold: score_trees([None] * len(right), right)     # is there anything to score?
     parser = Parser.from_pretrained(run_dir, weights=weights)
-    if parser.tagged and not gold: raise ValueError(
+    if parser.tagged and not gold: raise UserError(
         f'{run_dir} reads words and their tags: it can only parse --gold trees')
     parser.constrained = not free
     parse = partial(parser.parse, beam=beam, alpha=alpha)

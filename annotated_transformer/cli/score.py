@@ -10,6 +10,7 @@ import math, sys
 from .main import main
 from .translate import open_translator
 from ..data.text_files import read_parallel
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/score.ipynb #transformer-score
 def transformer_score(
@@ -20,11 +21,11 @@ def transformer_score(
 ):
     """Print the log-probability of each translation in nats (nan if it is too long for
     the model), and its number of tokens; to standard error, the perplexity of all."""
-    if not (src and ref): raise ValueError('give --src FILE and --ref FILE')
+    if not (src and ref): raise UserError('give --src FILE and --ref FILE')
     sources, references = map(list, zip(*read_parallel(src, ref)))
     scores = open_translator(run_dir, 'pytorch', weights).score(sources, references)
     known = [pair for pair in scores if not math.isnan(pair[0])]
-    if not known: raise ValueError('every line is longer than max_len')
+    if not known: raise UserError('every line is longer than max_len')
     for line, (log_prob, n) in enumerate(scores, 1):
         print(f'{log_prob:.4f}\t{n}')
         if math.isnan(log_prob):

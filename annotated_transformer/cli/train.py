@@ -8,24 +8,23 @@ __all__ = ['closing', 'transformer_train']
 # %% ../../nbs/library/cli/train.ipynb #imports
 import os, shlex, sys
 from functools import partial
-from pathlib import Path
 from .main import command_for, main
 from ..data.corpora import parse_name
 from ..inference.evaluation import watch_bleu
-from ..model.pretrained import read_config
+from ..run_directory import RunDirectory
 from ..model.seq2seq import name_of
-from ..recipe import changed, get_recipe, recipe_of
-from ..run_directory import read_metrics
+from ..recipe import changed, get_recipe
 from ..training.trainer import train
 from ..utils.validation import check
 
 # %% ../../nbs/library/cli/train.ipynb #closing
 def closing(run_dir):
     "The last line of a run: what came of it, and how to use it."
-    valid = [m for m in read_metrics(run_dir) if 'valid_loss' in m]
+    run = RunDirectory(run_dir)
+    valid = [m for m in run.metrics() if 'valid_loss' in m]
     if not valid: return                              # the log is gone
     last, best = valid[-1], min(valid, key=lambda m: m['valid_loss'])
-    use = command_for(read_config(run_dir))
+    use = command_for(run.config)
     what, of = (('accuracy', lambda m: f"{m['valid_accuracy']:.2%}")
                 if use == 'transformer_classify' else
                 ('perplexity', lambda m: f"{m['valid_ppl']:.2f}"))
@@ -49,13 +48,14 @@ def transformer_train(
     """Train a Transformer. Several GPUs, bfloat16, torch.compile and FSDP:
     `accelerate launch OPTIONS -m annotated_transformer.training`, same arguments."""
     check(dict(bleu=bleu), 'bleu', least=0)
-    begun = out if resume and (Path(out) / 'config.json').is_file() else init_from
+    begun = out if resume and RunDirectory(out).config_file.is_file() else init_from
     if not (recipe or begun):
         if parse_name(corpus, data_dir)[0] != 'numbers': raise ValueError(
             f'{corpus} needs a --recipe: multi30k_tiny for some thousand sentences, '
             'base for millions (without one, `demo` learns the number names)')
         recipe = 'demo'
-    chosen = get_recipe(recipe, set) if recipe else changed(recipe_of(begun), set)
+    chosen = (get_recipe(recipe, set) if recipe else
+              changed(RunDirectory(begun).recipe, set))
     if bleu and name_of(chosen.model) == 'classifier': raise ValueError(
         f'--bleu {bleu}: a classifier gives labels, no translations')
     watch = bleu and partial(watch_bleu, bleu)

@@ -14,7 +14,7 @@ from ..export.ctranslate2 import CTranslate2
 from ..inference.beam_search import check_search
 from ..inference.translator import Translator
 from ..utils.io import reading, write_line
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 
 # %% ../../nbs/library/cli/translate.ipynb #translate-lines
 def translate_lines(
@@ -34,7 +34,7 @@ def translate_lines(
         if parts == 1 or long == 'sentences': continue
         what = f'line {n} has more than max_len={most} tokens: '
         if long == 'refuse':
-            raise ValueError(what + 'shorten it, or let it be split (--long split)')
+            raise UserError(what + 'shorten it, or let it be split (--long split)')
         print(f'{what}translated in {parts} parts', file=sys.stderr)
     found = [pair for best in translator.n_best(
         lines, by_sentence=long == 'sentences', **kwargs) for pair in best]
@@ -49,9 +49,9 @@ def open_translator(run_dir:str, engine:str, weights:str) -> Translator:
     check(dict(engine=engine), 'engine', among=engines)
     runs = run_dir.split(',')
     if '' in map(str.strip, runs):
-        raise ValueError(f'{run_dir!r}: a member of the ensemble has no name')
+        raise UserError(f'{run_dir!r}: a member of the ensemble has no name')
     if engine == 'ctranslate2' and len(runs) > 1:
-        raise ValueError('an ensemble needs --engine pytorch')
+        raise UserError('an ensemble needs --engine pytorch')
     translator = engines[engine].from_pretrained(
         runs if len(runs) > 1 else run_dir, weights=weights)
     check_translates(run_dir, translator.config)
@@ -78,7 +78,7 @@ def transformer_translate(
     check(dict(n_best=n_best), 'n_best', least=1)
     if beam is None: beam = max(4, n_best)
     check_search(beam, alpha, n_best if sample is None else 1)
-    if not input and sys.stdin is None: raise ValueError(
+    if not input and sys.stdin is None: raise UserError(
         'standard input is closed: give --input FILE')
     with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
         translator, number = open_translator(run_dir, engine, weights), 1

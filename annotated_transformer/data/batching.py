@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from datasets import Dataset, Features, Sequence, Value
 from torch import Tensor
+from ..utils.validation import UserError
 
 # %% ../../nbs/51c_batching.ipynb #with-tokens
 def with_tokens(ids:Dataset) -> Dataset:
@@ -18,7 +19,7 @@ def with_tokens(ids:Dataset) -> Dataset:
     Raises ValueError if there is none."""
     n_src, n_tgt = (ids.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
     full = ((n_src > 1) & (n_tgt > 2)).nonzero()[0]
-    if not len(full): raise ValueError('no pair has a token on both sides')
+    if not len(full): raise UserError('no pair has a token on both sides')
     if len(full) == len(ids): return ids
     print(f'dropped {len(ids) - len(full)} of {len(ids)} pairs '
           'with a side that has no token')
@@ -38,7 +39,7 @@ def encode(
     Raises ValueError naming the pair that is too long if told to refuse,
     or if no pair is left."""
     if too_long not in ('drop', 'refuse', 'cut'):
-        raise ValueError(f"too_long={too_long!r}: use 'drop', 'refuse' or 'cut'")
+        raise UserError(f"too_long={too_long!r}: use 'drop', 'refuse' or 'cut'")
     end = max_len - 1 if too_long == 'cut' else None
     def pieces(batch, rows):
         src = [s[:end] + [tokenizer.eos_id]
@@ -50,7 +51,7 @@ def encode(
             n = max(len(s), len(t) - 1)
             if n <= max_len: keep.append((s, t, len(s), len(t)))
             elif too_long == 'refuse':
-                raise ValueError(
+                raise UserError(
                     f"pair {row + 1} has {n} pieces, more than max_len={max_len}: "
                     "raise max_len, or use too_long='drop'")
         return {name: [pair[i] for pair in keep] for i, name in enumerate(features)}
@@ -58,7 +59,7 @@ def encode(
     features = Features(src=ids, tgt=ids, n_src=length, n_tgt=length)
     out = split.map(pieces, batched=True, with_indices=True, num_proc=num_proc,
                     remove_columns=split.column_names, desc='pieces', features=features)
-    if not len(out): raise ValueError(
+    if not len(out): raise UserError(
         f'no pair has at most max_len={max_len} pieces: raise max_len')
     if len(out) < len(split):
         print(f'dropped {len(split) - len(out)} of {len(split)} pairs '
@@ -101,7 +102,7 @@ def plan(
     Raises ValueError if one sentence exceeds `max_tokens`."""
     longer, difference = np.maximum(src_len, tgt_len), src_len - tgt_len
     longest = longer.max()
-    if longest > max_tokens: raise ValueError(
+    if longest > max_tokens: raise UserError(
         f'a sentence of {longest} pieces does not fit into a batch of {max_tokens} '
         'tokens: allow more tokens, or encode with a smaller max_len')
     rng = np.random.default_rng([seed, epoch])

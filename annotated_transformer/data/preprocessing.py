@@ -16,11 +16,11 @@ from datasets import load_from_disk
 from filelock import FileLock
 from .batching import Batches, encode
 from .corpora import fingerprint, load, parse_name
-from ..utils.validation import check, check_types
-from ..utils.io import claim, digest
+from ..utils.validation import UserError, check, check_types
+from ..utils.io import claim, digest, lock_name
 from .text_files import scratch_folder
 from .tokenizer import (
-    Tokenizer, moses_lc, tokenizer_files, training_text)
+    Tokenizer, WrongVocabulary, moses_lc, tokenizer_files, training_text)
 
 # %% ../../nbs/library/data/preprocessing.ipynb #preparation
 labelled = 'labels', 'characters'                # the target is one word, a label
@@ -40,7 +40,7 @@ class Preparation:
         check_types(self)
         check(vars(self), 'vocab_size max_len src_vocab_size', least=1)
         check(vars(self), 'text', among=kinds_of_text)
-        if self.text in labelled and self.src_vocab_size is None: raise ValueError(
+        if self.text in labelled and self.src_vocab_size is None: raise UserError(
             f'text={self.text!r} needs src_vocab_size: labels are no words of the text')
         check(vars(self), 'too_long', among=('drop', 'refuse', 'cut'))
 
@@ -68,8 +68,7 @@ def learn_tokens(p:Preparation, train) -> Tokenizer:
             if words: return Tokenizer.of_words(text, V)
             if p.text == 'characters': return Tokenizer.of_characters(text, V)
             return Tokenizer.train(text, V, byte_fallback=p.byte_fallback)
-        except ValueError as e:
-            raise ValueError(str(e).replace('vocab_size', name)) from e
+        except WrongVocabulary as e: raise WrongVocabulary(e.size, e.why, name) from e
     if p.src_vocab_size is None: return learn('vocab_size', 'source', 'target')
     tokenizer = learn('vocab_size', 'target')
     tokenizer.source = learn('src_vocab_size', 'source')
@@ -84,7 +83,7 @@ def say_unknown(ids, tokenizer:Tokenizer, folder, words:bool):
     if not (n := tokens.count(unk)): return
     said = (f'{n / len(tokens):.1%} of the tokens are unknown to the tokenizer of '
             f'{folder}')
-    if words: raise ValueError(          # several in a row would be one token
+    if words: raise UserError(          # several in a row would be one token
         f'{said}: with text=words, go on only with words that it knows')
     print(said)
 
@@ -94,7 +93,7 @@ def check_labels(data):
     labels = {split: Counter(rows['target']) for split, rows in data.items()}
     for split, found in labels.items():
         for label in found:
-            if len(label.split()) != 1 or label != label.strip(): raise ValueError(
+            if len(label.split()) != 1 or label != label.strip(): raise UserError(
                 f'{split}: {label!r} is no label: write it as one word, _ for blanks')
         new = {label: n for label, n in found.items() if label not in labels['train']}
         if new: print(f'{split}: train lacks the labels of {sum(new.values())} texts, '
@@ -114,11 +113,11 @@ def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
             lambda b: dict(source=moses_lc(b['source'], source),
                            target=moses_lc(b['target'], target)),
             batched=True, num_proc=workers[split], desc='Moses')
-    tokens = (Tokenizer.load(Path(tokenizer) / 'tokenizer.model') if tokenizer
+    tokens = (Tokenizer.load(tokenizer) if tokenizer
               else learn_tokens(p, data['train']))
-    tokens.save(folder / 'tokenizer.model')
+    tokens.save(folder)
     for label in sorted({*data['train']['target']}) if p.text in labelled else ():
-        if tokens.unk_id in tokens.encode([label])[0]: raise ValueError(
+        if tokens.unk_id in tokens.encode([label])[0]: raise UserError(
             f'{label!r} is no label: SentencePiece does not take it for a word')
     for split in ('train', 'valid'):
         ids = encode(data[split], tokens, p.max_len, p.too_long, workers[split])
@@ -137,7 +136,7 @@ def make_data(
     """Learn the tokens from the train split and cut the corpus, unless there is
     `store`: it appears when it is whole; until then all is in `store`.tmp."""
     store.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f'{store}.lock'):  # two runs of one corpus: the second waits
+    with FileLock(f'{store}{lock_name}'):  # two runs of one corpus: the second waits
         if store.exists(): return
         tmp = Path(f'{store}.tmp')
         claim(tmp, 'data'); shutil.rmtree(tmp); claim(tmp, 'data')    # what a kill left
@@ -146,8 +145,8 @@ def make_data(
         try: cut(preparation, corpus, data_dir, tmp, tokenizer)
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
-            raise OSError(f'{store} could not be written ({e}): make room on the disk, '
-                          'then begin again') from e
+            raise UserError(f'{store} could not be written ({e}): make room on the '
+                            'disk, then begin again') from e
         finally:
             scratch_folder.reset(token)
             shutil.rmtree(tmp / 'scratch', ignore_errors=True)
@@ -161,7 +160,7 @@ def batches_of(
 ) -> Batches:
     "The batches of one split. Raises ValueError if its files are damaged."
     try: return Batches(load_from_disk(folder), tokens, pad_id, seed)
+    except UserError: raise                              # the batch, not the file
     except (OSError, ValueError, LookupError, RuntimeError) as e:
-        if 'does not fit' in str(e): raise               # the batch, not the file
-        raise ValueError(
+        raise UserError(
             f'{folder} is damaged ({e}): begin anew in another --out') from e

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from ..utils.io import reading
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/data/text_files.ipynb #read-lines
 def read_lines(
@@ -29,10 +30,10 @@ def read_lines(
         for n, line in enumerate(f, 1):
             if n == 1 and line == b'\xef\xbb\xbf': n = 0; break   # the mark alone
             try: text = line.decode('utf-8')
-            except UnicodeDecodeError as e: raise ValueError(
+            except UnicodeDecodeError as e: raise UserError(
                 f'{path}, line {n}: not UTF-8 ({e.reason})') from e
             yield text.removesuffix('\n').removesuffix('\r').removeprefix('\ufeff')
-        if not n: raise ValueError(f'{path} is empty')
+        if not n: raise UserError(f'{path} is empty')
 
 # %% ../../nbs/library/data/text_files.ipynb #read-pairs
 def read_parallel(source_path, target_path):
@@ -42,7 +43,7 @@ def read_parallel(source_path, target_path):
         if None in pair:  # one file has ended, the other has this line and perhaps more
             source, target = (n if line is None else n + 1 + sum(1 for _ in rest)
                               for line, rest in zip(pair, sides))
-            raise ValueError(f'{source_path} has {source} lines, {target_path} has '
+            raise UserError(f'{source_path} has {source} lines, {target_path} has '
                              f'{target}: they must match line by line')
         yield pair
 
@@ -59,7 +60,7 @@ def check_columns(
     columns is no text: addresses; of three or more, scores, ids, languages."""
     first = [cell.strip(' "').lower() for cell in rows[0][:2]]
     words = {re.sub(r'([-_]\w+|\d)$', '', cell) for cell in first}   # en-US, sentence1
-    if len({*first}) > 1 and words <= column_names | {*names}: raise ValueError(
+    if len({*first}) > 1 and words <= column_names | {*names}: raise UserError(
         f'{path}, line 1: {" and ".join(first)} are names of columns: delete this line')
     columns = [[row[i].strip() for row in rows if len(row) > i] for i in range(3)]
     spaced = [any(' ' in cell for cell in column) for column in columns]
@@ -73,7 +74,7 @@ def check_columns(
         elif are(r'\S*[\d_]\S*') and spaced[1:] == [True, True]: what = 'ids'
         elif are(r'[A-Za-z]{2,3}([-_]\w+)?') and len({*column}) == 1 < len(column):
             what = f'{column[0]!r} in every line'
-        if what: raise ValueError(
+        if what: raise UserError(
             f'{path}: the {which} column holds {what}; source and target must be the '
             'first two columns')
 
@@ -84,7 +85,7 @@ def read_tsv(path, names=()):
     head = list(islice(rows, 10))
     for n, row in enumerate(chain(head, rows), 1):
         if len(row) < 2:
-            raise ValueError(f'{path}, line {n}: no tab between source and target')
+            raise UserError(f'{path}, line {n}: no tab between source and target')
         if n == 1: check_columns(path, head, names)
         yield row[0], row[1]
 
@@ -101,7 +102,7 @@ def drop_empty(
         if s.strip() and t.strip():
             kept += 1
             yield s, t
-    if not kept: raise ValueError(f'{name}: no pair has text on both sides')
+    if not kept: raise UserError(f'{name}: no pair has text on both sides')
     if kept < n: print(f'{name}: {n - kept} of {n} pairs dropped, one side empty')
 
 # %% ../../nbs/library/data/text_files.ipynb #store
@@ -130,7 +131,7 @@ def locate(folder, name:str):
     Raises ValueError if both are."""
     paths = [p for p in (Path(folder)/name, Path(folder)/f'{name}.gz') if p.is_file()]
     if len(paths) == 2:
-        raise ValueError(f'{folder} has both {name} and {name}.gz: keep one of them')
+        raise UserError(f'{folder} has both {name} and {name}.gz: keep one of them')
     return paths[0] if paths else None
 
 def split_files(
@@ -143,7 +144,7 @@ def split_files(
     source, target, tsv = (locate(folder, f'{split}.{end}')
                            for end in (src, tgt, 'tsv'))
     if tsv and (source or target):
-        raise ValueError(f'{folder} has both {tsv.name} and {(source or target).name}: '
+        raise UserError(f'{folder} has both {tsv.name} and {(source or target).name}: '
                          'keep one of them')
     if source and target: return [source, target]
     if tsv: return [tsv]
@@ -182,7 +183,7 @@ def split_off(
             [lowest, hashes(batch['source'], seed)]))[:20_000]
     size = max(1, len(lowest) // 20)
     if len(lowest) <= size * len(names):
-        raise ValueError(f'{len(lowest)} different source sentences are too few '
+        raise UserError(f'{len(lowest)} different source sentences are too few '
                          f'to cut off {" and ".join(names)}')
     last = lowest[[size * (i + 1) - 1 for i in range(len(names))]]
     def part(i):
@@ -224,7 +225,7 @@ def find_text_files(data_dir, src:str, tgt:str) -> dict:
                        if (p := locate(data_dir, f'{s}.{end}'))]
     given = [s for s in ('valid', 'test') if there(s)]
     for other in ('dev', 'val', 'eval', 'validation') if 'valid' not in given else ():
-        if found := there(other): raise ValueError(
+        if found := there(other): raise UserError(
             f'{found[0]} would not be read: call it valid, not {other}')
     return {s: split_files(data_dir, s, src, tgt) for s in ('train', *given)}
 

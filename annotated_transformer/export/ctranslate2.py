@@ -10,13 +10,13 @@ import importlib, math, re, shlex
 from pathlib import Path
 import torch
 from fastcore.basics import patch
-from ..run_directory import find_weights, open_run
+from ..run_directory import RunDirectory
 from ..utils.io import digest, read_json
 from ..inference.beam_search import Hypothesis
 from ..model.positional_encoding import positional_encoding
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
-from ..utils.validation import need
+from ..utils.validation import UserError, need
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #conversion
 def set_linear(spec, *linears):
@@ -67,25 +67,25 @@ def refuse_more(model):
     "Raises ValueError naming a parameter that CTranslate2's Transformer does not have."
     for name, _ in model.named_parameters():
         if not expressible.fullmatch(name):
-            raise ValueError(f'CTranslate2 has no {name}: it cannot take this model')
+            raise UserError(f'CTranslate2 has no {name}: it cannot take this model')
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #to-ctranslate2
 def to_ctranslate2(
     run_dir,                 # a run directory
     out,                     # folder to write
     quantization=None,       # 'int8', 'float16', 'bfloat16' …; float32 when None
-    weights='model.safetensors',   # file in the run directory
+    weights='average',       # as for `load_model`
 ):
     """Write a trained model for CTranslate2.
     Raises ValueError if it has more than CTranslate2 knows, or other heads."""
     need('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
     model = Transformer.from_pretrained(run_dir, weights)
-    _, tokenizer = open_run(run_dir)
+    tokenizer = RunDirectory(run_dir).tokenizer
     refuse_more(model)
     c = model.config
     d_k, d_v = c.head_dims
     if not d_k == d_v == c.d_model / c.h:
-        raise ValueError('CTranslate2 wants d_k = d_v = d_model/h = '
+        raise UserError('CTranslate2 wants d_k = d_v = d_model/h = '
                          f'{c.d_model / c.h:g}, not {d_k} and {d_v}')
     spec = specs.TransformerSpec.from_config(
         c.N, c.h, pre_norm=c.norm == 'pre',
@@ -101,7 +101,9 @@ def to_ctranslate2(
     spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.bos_id]
     spec.config.eos_token, spec.config.unk_token, spec.config.add_source_eos = (
         pieces[tokenizer.eos_id], pieces[tokenizer.unk_id], True)
-    spec.validate(); spec.optimize(quantization)
+    spec.validate()
+    try: spec.optimize(quantization)
+    except ValueError as e: raise UserError(f'quantization={quantization}: {e}') from e
     Path(out).mkdir(parents=True, exist_ok=True)
     spec.save(str(out))
 
@@ -113,25 +115,26 @@ class CTranslate2(Translator):
     def from_pretrained(cls, run_dir, device='auto', weights='average'):
         """Load what `transformer_export` wrote.
         Raises ValueError if the run's model has changed since."""
-        run_dir, (config, tokenizer) = Path(run_dir), open_run(run_dir)
-        exported, again = run_dir / 'ctranslate2' / 'exported.json', (
+        run = RunDirectory(run_dir)
+        config, tokenizer = run.config, run.tokenizer
+        exported, again = run.path / 'ctranslate2' / 'exported.json', (
             f'run `transformer_export {shlex.quote(str(run_dir))}`')
         if not exported.is_file():
             raise FileNotFoundError(
                 f'{exported} is missing: {again} first, without --out')
-        made, now = read_json(exported), find_weights(run_dir, weights)
+        made, now = read_json(exported), run.weights(weights)
         if not isinstance(made, dict) or made.get('model') != digest(now):
-            raise ValueError(f'{exported.parent} was made from other weights than '
+            raise UserError(f'{exported.parent} was made from other weights than '
                              f'{now}: {again} again (--weights {weights})')
         translator = cls([], tokenizer, config)
         try: translator.engine = need('ctranslate2').Translator(
             str(exported.parent), device=device, intra_threads=torch.get_num_threads())
         except RuntimeError as e:
-            raise ValueError(
+            raise UserError(
                 f'{exported.parent} is damaged ({e}): {again} again') from e
         return translator
 
-    def drawing(self, *_): raise ValueError('drawing at random needs --engine pytorch')
+    def drawing(self, *_): raise UserError('drawing at random needs --engine pytorch')
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #ctranslate2
 @patch
@@ -149,7 +152,7 @@ def search(self:CTranslate2, ids, beam:int, alpha:float, n_best:int=1):
             return_scores=True, max_input_length=0, min_decoding_length=0,
             suppress_sequences=[t.pieces([t.bos_id]), t.pieces([t.pad_id])],
             max_decoding_length=limit - 1)                          # without eos
-        except RuntimeError as e: raise ValueError(f'CTranslate2: {e}') from e
+        except RuntimeError as e: raise UserError(f'CTranslate2: {e}') from e
         for i, r in zip(rows, results): found[i] = [
             # what is cut off at the limit has no eos
             Hypothesis(t.sp.piece_to_id(h),

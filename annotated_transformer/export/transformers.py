@@ -11,9 +11,10 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from datasets import load_from_disk
-from ..run_directory import open_run, read_metrics
+from ..run_directory import RunDirectory, model_file
 from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/export/transformers.ipynb #names
 # of the stacks: ours, theirs, what it does with the vector between the layers
@@ -65,7 +66,7 @@ def marian_weights(model:Transformer) -> dict:   # parameter's name → tensor
         module, _, kind = name.rpartition('.')
         bare = '.layers.' not in name                  # Marian has no bias there
         if module not in modules or kind not in ('weight', 'bias')[:2 - bare]:
-            raise ValueError(f"transformers' Marian has no {name}")
+            raise UserError(f"transformers' Marian has no {name}")
         (theirs, way), p = modules[module], p.detach()
         if way == 'writes': p = p[order]
         elif kind == 'weight': p = p[:, order]
@@ -83,7 +84,7 @@ def merges(sp) -> list[list[str]]:    # a SentencePiece processor
              if not (sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i))}
     if (sorted(ranks.values()) != list(range(len(ranks)))
             or sp.normalize(' Ａ  ﬁ ') != '▁▁Ａ▁▁ﬁ▁'):
-        raise ValueError('the tokenizer is not one of byte pairs of the text as it is: '
+        raise UserError('the tokenizer is not one of byte pairs of the text as it is: '
                          'tokenizer.json cannot be written for it')
     return [[token[:n], token[n:]] for token in sorted(ranks, key=ranks.get)
             for n in range(1, len(token)) if token[:n] in ranks and token[n:] in ranks]
@@ -124,7 +125,7 @@ def refuse_unlike(c):    # a TransformerConfig
             (any(d != c.d_model / c.h for d in c.head_dims),
              f'd_k, d_v = {c.head_dims}: its heads have d_model/h={c.d_model / c.h:g}'),
             (c.src_vocab_size, f'src_vocab_size={c.src_vocab_size}: one for both')):
-        if wrong: raise ValueError(f"transformers' Marian has no {what}")
+        if wrong: raise UserError(f"transformers' Marian has no {what}")
 
 def closest_penalty(alpha:float, length:float) -> float:
     "The exponent for which length^exponent grows as our penalty does at this length."
@@ -132,7 +133,8 @@ def closest_penalty(alpha:float, length:float) -> float:
 
 def mean_length(run_dir) -> float:
     "Tokens of the validation split's translations, with eos and without bos, else 25."
-    try: return statistics.mean(load_from_disk(f'{run_dir}/data/valid')['n_tgt']) - 1
+    valid = RunDirectory(run_dir).data / 'valid'
+    try: return statistics.mean(load_from_disk(valid)['n_tgt']) - 1
     except (OSError, ValueError, LookupError, RuntimeError): return 25.
 
 # %% ../../nbs/library/export/transformers.ipynb #settings
@@ -225,25 +227,25 @@ def model_card(run:dict, valid:list[dict], beta:float) -> str:
 def to_transformers(
     run_dir,   # a run directory
     out,       # folder to write, ready for the Hub
-    weights='model.safetensors',   # file in the run directory
+    weights='average',   # as for `load_model`
 ):
     """Write a trained model as a Marian model of Hugging Face's transformers, which
     need not be installed. Raises ValueError naming what Marian does not have."""
-    run_dir, out = Path(run_dir), Path(out)
+    run, out = RunDirectory(run_dir), Path(out)
     model = Transformer.from_pretrained(run_dir, weights)
-    run, tokenizer = open_run(run_dir)
+    tokenizer = run.tokenizer
     refuse_unlike(model.config)
     beta = round(closest_penalty(.6, mean_length(run_dir)), 3)
     tensors = safetensors.torch.save(marian_weights(model), dict(format='pt'))
     files = settings(model.config, tokenizer, beta)
     files['tokenizer'] = tokenizer_json(tokenizer)
-    valid = [said for said in read_metrics(run_dir) if 'valid_ppl' in said]
+    valid = [said for said in run.metrics() if 'valid_ppl' in said]
     if Path(weights).stem == 'best': valid.sort(key=lambda said: -said['valid_ppl'])
-    readme = model_card(run, valid[-1:], beta)
+    readme = model_card(run.config, valid[-1:], beta)
     out.mkdir(parents=True, exist_ok=True)             # nothing is refused from here on
     for name, says in files.items():
         indent = None if name == 'tokenizer' else 1
         text = json.dumps(says, ensure_ascii=False, indent=indent)
         (out / f'{name}.json').write_text(text + '\n', encoding='utf-8')
-    (out / 'model.safetensors').write_bytes(tensors)
+    (out / model_file).write_bytes(tensors)
     (out / 'README.md').write_text(readme, encoding='utf-8')

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ..utils.validation import check, fits
+from ..utils.validation import UserError, check, fits
 from ..model.seq2seq import check_incremental
 from ..cpu import top_k
 
@@ -127,10 +127,10 @@ def ready(
     models = models if isinstance(models, (list, tuple)) else [models]
     check(dict(extra=extra), 'extra', least=0)
     fits(8 * beam * models[0].config.vocab_size, f'beam={beam}')
-    if len({(m.config.vocab_size, m.pad_id) for m in models}) > 1: raise ValueError(
+    if len({(m.config.vocab_size, m.pad_id) for m in models}) > 1: raise UserError(
         'models of different vocabularies cannot be averaged')
     if any(m.training for m in models):
-        raise ValueError(
+        raise UserError(
             'dropout would make the result random: call model.eval() first')
     limit = (src != models[0].pad_id).sum(1) + extra           # (B,)
     for m in models:
@@ -174,7 +174,7 @@ def beam_search(
         rows = (n * on[:, None] + origin).flatten()         # what each row continues
         if live:
             for m, state in zip(models, states): m.reorder(state, rows)
-    if [] in found: raise ValueError(
+    if [] in found: raise UserError(
         f'source {found.index([])} has no hypothesis: the model gives NaN, allow '
         'forbids every token, or what it asks for is too long (raise extra)')
     return [sorted(hs, key=lambda h: -h.score)[:n_best] for hs in found]

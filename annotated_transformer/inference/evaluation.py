@@ -7,13 +7,13 @@ __all__ = ['evaluate', 'watch_bleu', 'test_split']
 
 # %% ../../nbs/library/inference/evaluation.ipynb #imports
 import time
-from pathlib import Path
 import torch
 from datasets import load_from_disk
-from ..run_directory import open_run
+from ..run_directory import RunDirectory
 from .metrics import (
     bleu, exact, sacre_bleu, tokenised_bleu, tokeniser)
 from .translator import Translator
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/evaluation.ipynb #evaluate
 def evaluate(
@@ -43,16 +43,17 @@ def watch_bleu(
     step:int,     # updates done
 ) -> dict:        # to be logged
     "Translate the first n validation sentences greedily; keep three as samples."
-    config, tokenizer = open_run(run_dir, model)
+    run = RunDirectory(run_dir)
+    config, tokenizer = run.config, run.tokenizer
     translator = Translator([model], tokenizer, config)
-    rows = load_from_disk(Path(run_dir) / 'data/valid')
+    rows = load_from_disk(run.data / 'valid')
     rows = rows.select(range(min(n, len(rows))))
     found = translator.in_batches([torch.tensor(ids) for ids in rows['src']],
                                   lambda ids: translator.search(ids, 1, 0.), 8192)
     sources, references, written = (
         tokenizer.source.decode(rows['src']), tokenizer.decode(rows['tgt']),
         tokenizer.decode([hs[0].ids for hs in found]))
-    with open(Path(run_dir) / 'samples.txt', 'a', encoding='utf-8') as f:
+    with open(run.path / 'samples.txt', 'a', encoding='utf-8') as f:
         for s, r, h in [*zip(sources, references, written)][:3]:
             f.write(f'update {step}\nsource:    {s}\n'
                     f'reference: {r}\nmodel:     {h}\n\n')
@@ -68,9 +69,9 @@ def test_split(
 ) -> tuple[list[str], list[str]]:   # sources, references
     """The raw test sentences of the corpus that a run was trained on,
     as training put them aside. Raises ValueError if they are missing or damaged."""
-    path = Path(run_dir) / 'data' / 'test'
+    path = RunDirectory(run_dir).data / 'test'
     try: test = load_from_disk(path)
     except (OSError, ValueError, LookupError, RuntimeError) as e:
-        raise ValueError(f'{path} is missing or damaged ({e}): '
+        raise UserError(f'{path} is missing or damaged ({e}): '
                          'give the text itself, --src and --ref') from e
     return list(test['source']), list(test['target'])

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from ..utils.io import bare
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 from ..data.tokenizer import moses_lc, without_blanks
 
 # %% ../../nbs/61ab_scores.ipynb #compound-split
@@ -57,7 +57,7 @@ def sacre_bleu(
     name = tokenize or tokeniser(lang)
     try: metric = BLEU(tokenize=name, lowercase=lowercase)
     except (RuntimeError, OSError) as e:       # how to install it, or to be downloaded
-        raise ValueError(f'tokenize={name!r}: {" ".join(str(e).split())}') from e
+        raise UserError(f'tokenize={name!r}: {" ".join(str(e).split())}') from e
     metric.effective_order = not any(
         len(metric.tokenizer(r).split()) > 3 for r in references)
     return metric
@@ -78,8 +78,8 @@ def bleu(
     chrF beside them. Raises ValueError if the lengths differ, there is nothing,
     or the tokeniser is not there."""
     if len(hypotheses) != len(references):
-        raise ValueError(f'{len(hypotheses)} hypotheses, {len(references)} references')
-    if not references: raise ValueError('there are no sentences to score')
+        raise UserError(f'{len(hypotheses)} hypotheses, {len(references)} references')
+    if not references: raise UserError('there are no sentences to score')
     sacre = sacre_bleu(references, lowercase, lang, tokenize)
     chrf = CHRF(lowercase=lowercase)
     resampled = sacre_bleu(references, lowercase, lang, tokenize).corpus_score(
@@ -125,10 +125,10 @@ def significance(
 ) -> tuple[float, float]:   # difference in sacreBLEU, p-value
     "Paired bootstrap resampling (Koehn 2004). Raises ValueError if the lengths differ."
     if not len(hypotheses) == len(baseline) == len(references):
-        raise ValueError(
+        raise UserError(
             f'{len(hypotheses)} hypotheses, {len(baseline)} of the baseline, '
             f'{len(references)} references')
-    if not references: raise ValueError('there are no sentences to score')
+    if not references: raise UserError('there are no sentences to score')
     metric = dict(BLEU=sacre_bleu(references, lowercase, lang, tokenize))
     base, ours = PairedTest([('baseline', baseline), ('ours', hypotheses)], metric,
                             [references], 'bs', 1000)()[1]['BLEU']

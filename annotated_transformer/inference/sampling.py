@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from annotated_transformer.inference.beam_search import (
     Hypothesis, begin_all, log_probs, ready)
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/sampling.ipynb #nucleus
 def nucleus(
@@ -40,7 +41,7 @@ def sample(
     Raises ValueError on a bad argument."""
     models, limit = ready(models, src, extra)
     if temperature <= 0 or not 0 < top_p <= 1:
-        raise ValueError(f'{temperature=} must be above 0, '
+        raise UserError(f'{temperature=} must be above 0, '
                          f'{top_p=} above 0 and at most 1')
     states, never = begin_all(models, src, bos_id), [bos_id, models[0].pad_id]
     limit, ids = src.new_tensor(limit), src.new_full((len(src), 1), bos_id)   # (B, t)

@@ -6,7 +6,7 @@
 __all__ = ['Translator', 'distinct']
 
 # %% ../../nbs/library/inference/translator.ipynb #imports
-import math
+import json, math
 from functools import partial
 from itertools import islice
 import torch
@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
-from ..run_directory import check_alike, find_weights, open_run
-from ..utils.io import bare, one_line
-from ..utils.validation import check
+from ..run_directory import RunDirectory, check_alike, load_model
+from ..utils.io import bare, claim, one_line, replace_text
+from ..utils.validation import UserError, check
 from annotated_transformer.inference.beam_search import (
     Hypothesis, beam_search, check_search)
 from .sampling import sample
-from ..model.pretrained import load_model
 from ..cpu import tune_search
+from ..model.pretrained import save_weights
 from ..data.tokenizer import (
     cut_text, joined, moses_detok, moses_lc, sentences_of)
 
@@ -34,27 +34,23 @@ class Translator:
 
     @classmethod
     def from_pretrained(cls,
-        run_dir,       # a run directory, or several whose probabilities are averaged
-        device=None,   # the GPU if there is one
-        model=None,    # to fill, where its architecture is not a known one
-        weights='average',   # of the last checkpoints; or 'best', 'last'
+        run_dir,             # a run directory; several: probabilities are averaged
+        weights='average',   # as for `load_model`
+        device=None,         # the GPU if there is one
     ):
-        """Load run directories. Raises FileNotFoundError and ValueError as `open_run`,
-        and ValueError as `check_alike`."""
-        run_dirs = run_dir if isinstance(run_dir, (list, tuple)) else [run_dir]
-        if model is not None and run_dirs[1:]: raise ValueError('model is for one run')
+        "Load run directories. Raises as `load_model` and `check_alike`."
+        several = isinstance(run_dir, (list, tuple))
+        runs = [RunDirectory(d) for d in (run_dir if several else [run_dir])]
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-        (config, tokenizer), *others = [open_run(d, model) for d in run_dirs]
-        configs = [config, *(other for other, _ in others)]
-        check_alike(run_dirs, configs)
-        shortest = min(c['model']['max_len'] for c in configs)
+        config, tokenizer = runs[0].config, [run.tokenizer for run in runs][0]
+        check_alike(runs)
+        shortest = min(run.config['model']['max_len'] for run in runs)
         config = config | dict(model=config['model'] | dict(max_len=shortest))
-        def opened(d):
-            path = find_weights(d, weights)
-            found = load_model(d, path.relative_to(d), model).to(device)
+        def opened(run):
+            model = load_model(run, weights).to(device)
             tunes = str(device) == 'cpu' and config.get('products') != 'pytorch'
-            return tune_search(found, config.get('multiplies')) if tunes else found
-        return cls([opened(d) for d in run_dirs], tokenizer, config)
+            return tune_search(model, config.get('multiplies')) if tunes else model
+        return cls([opened(run) for run in runs], tokenizer, config)
 
     @property
     def device(self): return next(self.models[0].parameters()).device
@@ -70,6 +66,19 @@ class Translator:
         "Source ids of each sentence, eos last."
         return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
                 self.tokenizer.source.encode(self.prepare(sentences, 'source'))]
+
+# %% ../../nbs/library/inference/translator.ipynb #save-pretrained
+@patch
+def save_pretrained(self:Translator, folder):
+    """Write what `from_pretrained` and `load_model` open: configuration, tokenizer and
+    weights. Raises FileExistsError if the folder holds anything else."""
+    model, = self.models                             # an ensemble is several runs
+    claim(folder, 'export')
+    run = RunDirectory(folder)
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+    save_weights(weights, model.config, run.average_file)
+    self.tokenizer.save(folder)
+    replace_text(run.config_file, json.dumps(self.config, indent=1))
 
 # %% ../../nbs/library/inference/translator.ipynb #search
 @patch
@@ -235,7 +244,7 @@ def attention(self:Translator,
             else self.prepare([translation], 'target'))
     tgt = torch.tensor([t.bos_id] + t.encode(text)[0] + [t.eos_id])
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    if not layers: raise ValueError(f'{type(model).__name__} has no attention to show')
+    if not layers: raise UserError(f'{type(model).__name__} has no attention to show')
     try:
         for m in layers: m.keep_weights = True
         with torch.no_grad():

@@ -11,6 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from ..utils.validation import UserError
 
 # %% ../../nbs/32_attention.ipynb #scaled-dot-product
 def attention(
@@ -41,7 +42,7 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         if None in (d_k, d_v) and d_model % h:
-            raise ValueError(f'h={h} does not divide d_model={d_model}: '
+            raise UserError(f'h={h} does not divide d_model={d_model}: '
                              'give d_k and d_v')
         d_k, d_v = d_k or d_model // h, d_v or d_model // h
         self.h, self.dropout = h, nn.Dropout(P_attn)

@@ -7,7 +7,7 @@ __all__ = ['presets', 'TransformerConfig', 'count_parameters']
 
 # %% ../../nbs/30_model_architecture.ipynb #imports
 from dataclasses import dataclass
-from ..utils.validation import check, check_types
+from ..utils.validation import UserError, check, check_types
 
 # %% ../../nbs/30_model_architecture.ipynb #transformer-config
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TransformerConfig:
         check(values, 'norm', among=('post', 'pre'))
         check(values, 'positions', among=('sinusoidal', 'learned', 'none'))
         if None in (self.d_k, self.d_v) and self.d_model % self.h:
-            raise ValueError(f'h={self.h} does not divide d_model={self.d_model}: '
+            raise UserError(f'h={self.h} does not divide d_model={self.d_model}: '
                              'give d_k and d_v')
 
     @property

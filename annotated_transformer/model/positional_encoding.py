@@ -8,6 +8,7 @@ __all__ = ['positional_encoding', 'PositionalEncoding']
 # %% ../../nbs/35_positional_encoding.ipynb #imports
 import torch
 from torch import Tensor, nn
+from ..utils.validation import UserError
 
 # %% ../../nbs/35_positional_encoding.ipynb #positional-encoding
 def positional_encoding(
@@ -17,7 +18,7 @@ def positional_encoding(
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same), §3.5.
     Raises ValueError if d_model is odd."""
     if d_model % 2:
-        raise ValueError(f'd_model={d_model} is odd: sines and cosines come in pairs')
+        raise UserError(f'd_model={d_model} is odd: sines and cosines come in pairs')
     # (length, 1)
     pos = torch.arange(length, dtype=torch.float64)[:, None]
     # (length, d_model/2)
@@ -43,7 +44,7 @@ class PositionalEncoding(nn.Module):
             self.register_buffer('table', positional_encoding(max_len, d_model),
                                  persistent=False)
         elif positions == 'none': self.table = None
-        else: raise ValueError(
+        else: raise UserError(
             f"positions={positions!r}: 'sinusoidal', 'learned' or 'none'")
 
     def rows(self,
@@ -53,7 +54,7 @@ class PositionalEncoding(nn.Module):
         known, d_model = self.table.shape
         if length > known:
             if isinstance(self.table, nn.Parameter):
-                raise ValueError(f'{length} positions, but only '
+                raise UserError(f'{length} positions, but only '
                                  f'max_len={known} were learned')
             self.table = positional_encoding(2 * length, d_model).to(self.table)
         return self.table[:length]

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from .config import TransformerConfig, count_parameters
 from .loss import label_smoothed_loss
-from ..utils.validation import fits
+from ..utils.validation import UserError, fits
 
 # %% ../../nbs/library/model/seq2seq.ipynb #model
 class Seq2SeqModel(nn.Module):
@@ -131,7 +131,7 @@ def check_incremental(
     off = (whole - parts).abs().max().item()
     eps = torch.finfo(whole.dtype).eps
     if not off <= max(1e-4, 8 * eps) * max(1, whole.abs().max().item()):
-        raise ValueError(
+        raise UserError(
             f'{type(model).__name__} cannot be searched: read token by token, its '
             f'logits differ by {off:.2g} from those of `forward`. Use `start`, the '
             'position of the first query, in its attention, or keep what it needs in '
@@ -171,7 +171,7 @@ def name_of(
 def kinds_of(name:str) -> tuple[type, type]:
     "Raises ValueError if no architecture has this name, saying which there are."
     if name not in architectures: every_chapter()
-    if name not in architectures: raise ValueError(
+    if name not in architectures: raise UserError(
         f'no architecture {name!r} is known; known: '
         f'{", ".join(sorted(architectures))}. Import the module '
         'that defines it (a command: --import MODULE), or give the model: model=…')

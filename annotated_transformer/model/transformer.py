@@ -6,7 +6,6 @@
 __all__ = ['Transformer', 'Cache']
 
 # %% ../../nbs/36_transformer.ipynb #imports
-from pathlib import Path
 from fastcore.basics import patch
 import torch
 from torch import Tensor, nn
@@ -15,13 +14,11 @@ from .attention import (
 from .config import TransformerConfig
 from .embeddings import Embedding, Generator
 from .feed_forward import FeedForward
-from ..utils.validation import checked
-from ..utils.io import read_json
 from .seq2seq import Seq2SeqModel, architecture, name_of
-from .pretrained import load_model
 from .positional_encoding import PositionalEncoding
 from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)
+from ..utils.validation import UserError
 
 # %% ../../nbs/36_transformer.ipynb #transformer
 @architecture('transformer', TransformerConfig)
@@ -185,16 +182,13 @@ Transformer.cache_class = Cache
 # %% ../../nbs/36_transformer.ipynb #from-pretrained
 @patch(cls_method=True)
 def from_pretrained(cls:Transformer,
-    run_dir,                       # folder that training wrote
-    weights='model.safetensors',   # file in it, e.g. one of `checkpoints/`
-) -> Transformer:                  # the trained model, in evaluation mode
-    """Load a trained Transformer, or a class made from it. Raises FileNotFoundError
-    and ValueError as `load_model`, and ValueError if the run is of another model."""
-    if cls is not Transformer:
-        said = read_json(Path(run_dir) / 'config.json')
-        config = checked(TransformerConfig, said['model'], str(run_dir))
-        return load_model(run_dir, weights, cls(config, said['pad_id']))
+    run_dir,             # folder that training wrote
+    weights='average',   # as for `load_model`: or 'best', 'last', or a file of the run
+) -> Transformer:        # the trained model, in evaluation mode
+    """Load a trained Transformer, or a registered class made from it. Raises as
+    `load_model`, and ValueError if the run is of another model."""
+    from annotated_transformer.run_directory import load_model     # which imports this
     model = load_model(run_dir, weights)
-    if not isinstance(model, cls): raise ValueError(
-        f'{run_dir} holds no Transformer ({name_of(model)}): load_model opens it')
+    if not isinstance(model, cls): raise UserError(
+        f'{run_dir} holds no {cls.__name__} ({name_of(model)}): load_model opens it')
     return model

@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
     set_model_state_dict, set_optimizer_state_dict)
-from ..utils.validation import check
+from ..utils.validation import NotFinite, UserError, check
 from ..utils.io import digest, link
 from ..model.pretrained import read_weights, save_weights
 from .distributed import any_says
-from ..run_directory import checkpoints, verify
+from ..run_directory import (
+    RunDirectory, digests_file, model_file, state_file, verify)
 from .train_step import Objective
 
 # %% ../../nbs/library/training/checkpoint.ipynb #write-checkpoint
@@ -32,29 +33,29 @@ def sync(path):
 
 def write_checkpoint(path:Path, weights:dict, config, state:dict, best=None):
     """Write under a temporary name, then rename.
-    Raises OSError if the disk refuses; earlier checkpoints are not touched."""
+    Raises UserError if the disk refuses; earlier checkpoints are not touched."""
     tmp = path.with_suffix('.tmp')
     try:
         for left_over in path.parent.glob('*.tmp'): shutil.rmtree(left_over)
         tmp.mkdir(parents=True)
-        save_weights(weights, config, tmp / 'model.safetensors')
-        torch.save(state, tmp / 'training.pt')
+        save_weights(weights, config, tmp / model_file)
+        torch.save(state, tmp / state_file)
         # safetensors shows its files to their owner only
-        shutil.copymode(tmp / 'training.pt', tmp / 'model.safetensors')
-        (tmp / 'SHA256SUMS').write_text(''.join(
+        shutil.copymode(tmp / state_file, tmp / model_file)
+        (tmp / digests_file).write_text(''.join(
             f'{digest(p)}  {p.name}\n' for p in sorted(tmp.iterdir())))
         for p in [*tmp.iterdir(), tmp]: sync(p)
         if best:
             Path(f'{best}.tmp').unlink(missing_ok=True)
-            link(tmp / 'model.safetensors', f'{best}.tmp')
+            link(tmp / model_file, f'{best}.tmp')
             Path(f'{best}.tmp').replace(best)
         shutil.rmtree(path, ignore_errors=True)
         tmp.rename(path)
         sync(path.parent)
     except (OSError, RuntimeError, safetensors.SafetensorError) as e:
         shutil.rmtree(tmp, ignore_errors=True)
-        raise OSError(f'{path} could not be written ({e}): '
-                      'make room on the disk, then continue with --resume') from e
+        raise UserError(f'{path} could not be written ({e}): '
+                        'make room on the disk, then continue with --resume') from e
 
 # %% ../../nbs/library/training/checkpoint.ipynb #unwrapped
 def unwrapped(
@@ -79,25 +80,26 @@ def save_checkpoint(
     best:bool=False,     # the best so far: its weights are best.safetensors, too
 ):
     """Write a checkpoint, then delete the oldest.
-    Raises FloatingPointError if a weight is not finite, OSError if the disk refuses."""
+    Raises NotFinite if a weight is not finite, UserError if the disk refuses."""
     plain, optimizer = unwrapped(model, optimizer, accelerator)
     mine = [p.to_local() if hasattr(p, 'to_local') else p for p in plain.parameters()]
     bad = not all(p.detach().isfinite().all() for p in mine)
     if any_says(accelerator, bad)[0]:
-        raise FloatingPointError(f'a weight is not finite after update {step}: '
-                                 'no checkpoint was written')
+        raise NotFinite(f'a weight is not finite after update {step}: '
+                        'no checkpoint was written')
     weights = get_model_state_dict(plain, options=whole_state)
     state = get_optimizer_state_dict(plain, optimizer, options=whole_state)
     if not accelerator.is_main_process: return
     weights = {name: weights[name] for name, _ in plain.named_parameters()}
-    path = Path(run_dir) / 'checkpoints' / f'{kind}-{step:08d}'
+    run = RunDirectory(run_dir)
+    path = run.checkpoint_folder / f'{kind}-{step:08d}'
     write_checkpoint(
         path, weights, getattr(plain, 'config', None),
         dict(step=step, optimizer=state, processes=accelerator.num_processes,
              scaler=accelerator.scaler and accelerator.scaler.state_dict()),
-        Path(run_dir) / 'best.safetensors' if best else None)
-    for old in (checkpoints(run_dir)[:-keep]
-                + [p for p in checkpoints(run_dir, 'interrupted') if p != path]):
+        run.best_file if best else None)
+    for old in (run.checkpoints()[:-keep]
+                + [p for p in run.checkpoints('interrupted') if p != path]):
         shutil.rmtree(old.rename(old.with_suffix('.tmp')))
 
 # %% ../../nbs/library/training/checkpoint.ipynb #read-state
@@ -119,7 +121,7 @@ def read_state(
         cause = 'it belongs to another model'
     except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, TypeError,
             AttributeError, ValueError) as e: cause = f'{type(e).__name__}'
-    raise ValueError(f'{path} holds no state of this training ({cause}): '
+    raise UserError(f'{path} holds no state of this training ({cause}): '
                      'continue from the checkpoint before, or begin anew')
 
 # %% ../../nbs/library/training/checkpoint.ipynb #load-checkpoint
@@ -131,8 +133,8 @@ def load_checkpoint(
     """Continue from a checkpoint, with any number of processes.
     Raises ValueError naming a file that does not belong to this model."""
     plain, optimizer = unwrapped(model, optimizer, accelerator)
-    weights = read_weights(path / 'model.safetensors', plain)
-    saved = read_state(path / 'training.pt', dict(plain.named_parameters()))
+    weights = read_weights(path / model_file, plain)
+    saved = read_state(path / state_file, dict(plain.named_parameters()))
     # not strict: of tied weights, one name is enough
     spread = StateDictOptions(full_state_dict=True, strict=False)
     set_model_state_dict(plain, weights, options=spread)
@@ -152,25 +154,27 @@ def average_checkpoints(
 ) -> list[Path]: # those used
     """Write the mean of the last n checkpoints as the run's model, §6.1.
     Raises FileNotFoundError if there is none, ValueError if n < 1 or one is damaged,
-    OSError if the disk refuses."""
+    UserError if the disk refuses."""
     check(dict(n=n), 'n', least=1)
-    last, mean = checkpoints(run_dir)[-n:] or checkpoints(run_dir, '*')[-1:], {}
+    run = RunDirectory(run_dir)
+    last, mean = run.checkpoints()[-n:] or run.checkpoints('*')[-1:], {}
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
     for p in last:
         verify(p)
-        for k, v in safetensors.torch.load_file(p / 'model.safetensors').items():
+        for k, v in safetensors.torch.load_file(p / model_file).items():
             mean[k] = mean.get(k, 0) + v.double() / len(last)
-    with safetensors.safe_open(last[-1] / 'model.safetensors', 'pt') as f:
+    with safetensors.safe_open(last[-1] / model_file, 'pt') as f:
         metadata = f.metadata()
-    path = Path(run_dir) / 'model.safetensors'
+    path = run.average_file
     tmp = path.with_suffix('.safetensors.tmp')
     try:
         weights = {k: v.float() for k, v in mean.items()}
         safetensors.torch.save_file(weights, tmp, metadata)
-        shutil.copymode(last[-1] / 'training.pt', tmp)
+        shutil.copymode(last[-1] / state_file, tmp)
         tmp.replace(path)
     except (OSError, safetensors.SafetensorError) as e:
         with suppress(OSError): tmp.unlink(missing_ok=True)
-        raise OSError(f'{path} could not be written ({e}): make room on the disk, then '
-                      f'run transformer_average {shlex.quote(str(run_dir))}') from e
+        again = f'transformer_average {shlex.quote(str(run_dir))}'
+        raise UserError(f'{path} could not be written ({e}): make room on the disk, '
+                        f'then run {again}') from e
     return last

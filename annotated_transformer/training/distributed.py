@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 from ..utils.io import speak
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/training/distributed.ipynb #on-main
 def on_main(
@@ -41,12 +42,12 @@ def any_says(accelerator:Accelerator, *flags) -> list[bool]:
 
 # %% ../../nbs/library/training/distributed.ipynb #find-launcher
 def find_launcher():
-    """Raises ConnectionError if the launcher, where the processes of a run meet, was
+    """Raises UserError if the launcher, where the processes of a run meet, was
     gone before this process had begun: it would be waited for, for half an hour."""
     if os.environ.get('TORCHELASTIC_USE_AGENT_STORE') != 'True': return
     at = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
     try: socket.create_connection(at, timeout=20).close()
-    except OSError as e: raise ConnectionError(
+    except OSError as e: raise UserError(
         f'the launcher of this process is gone ({e}): continue with --resume') from e
 
 # %% ../../nbs/library/training/distributed.ipynb #meet
@@ -62,17 +63,18 @@ def meet(
         f'waiting for all {world} processes of this run …'], dict(file=sys.stderr))
     say.daemon = True
     if world > 1: end_with_launcher(); find_launcher(); say.start()
-    accelerator = Accelerator(
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(minutes=30))],
-        log_with=track, project_dir=run_dir)
-    say.cancel()
-    if accelerator.num_processes != world: raise ValueError(
+    patience = InitProcessGroupKwargs(timeout=timedelta(minutes=30))
+    try: accelerator = Accelerator(
+        kwargs_handlers=[patience], log_with=track, project_dir=run_dir)
+    except ValueError as e: raise UserError(str(e)) from e    # of what was launched
+    finally: say.cancel()
+    if accelerator.num_processes != world: raise UserError(
         f'{world} processes were launched, but each is alone: there are no GPUs here; '
         'use configs/cpu.yaml, or set ACCELERATE_USE_CPU=true')
     if accelerator.mixed_precision == 'fp16' and accelerator.device.type == 'cpu':
-        raise ValueError('fp16 needs a GPU (accelerate would silently train in '
+        raise UserError('fp16 needs a GPU (accelerate would silently train in '
                          'float32): use bf16, or no mixed precision')
-    if track and not accelerator.log_with: raise ValueError(
+    if track and not accelerator.log_with: raise UserError(
         f'--track {track}: it is not installed (pip install {track})')
     patient = None if world == 1 else torch.distributed.new_group(
         backend='gloo', timeout=timedelta(days=1))       # while one prepares the corpus

@@ -14,7 +14,8 @@ from fastcore.basics import patch
 from tqdm.auto import tqdm
 from ..utils.plotting import curves
 from ..utils.io import replace_text
-from ..run_directory import read_metrics
+from ..run_directory import RunDirectory
+from ..utils.validation import NotFinite
 
 # %% ../../nbs/library/training/metrics_log.ipynb #log
 class Log:
@@ -26,9 +27,10 @@ class Log:
         epoch:int,   # updates in one epoch
         accelerator:Accelerator,   # only its main process writes
     ):
-        self.path, self.epoch = Path(run_dir) / 'metrics.jsonl', epoch
+        run = RunDirectory(run_dir)
+        self.path, self.epoch = run.metrics_file, epoch
         self.accelerator, self.main = accelerator, accelerator.is_main_process
-        before = read_metrics(run_dir, done)
+        before = run.metrics(done)
         if self.main:
             replace_text(self.path, ''.join(json.dumps(m) + '\n' for m in before))
         self.shown, self.updates, self.since = {}, [], time.perf_counter()
@@ -58,12 +60,12 @@ class Log:
 @patch
 def line(self:Log, lr):
     """The mean of the updates since the last line.
-    Raises FloatingPointError naming the first whose loss is not finite."""
+    Raises NotFinite naming the first whose loss is not finite."""
     steps, losses, tokens, norms = zip(*self.updates)
     losses, n = torch.stack(losses).tolist(), sum(tokens)
     for step, loss in zip(steps, losses):
         if not math.isfinite(loss):
-            raise FloatingPointError(
+            raise NotFinite(
                 f'the loss of update {step}, batch {(step - 1) % self.epoch + 1} '
                 f'of epoch {(step - 1) // self.epoch + 1}, is {loss}: '
                 'earlier checkpoints are sound; lower peak_lr, or set clip')
@@ -92,9 +94,10 @@ def plot_metrics(
     ax=None,   # axes to draw on; a new figure when None
 ):
     "Training and validation loss against updates; returns the axes."
+    metrics = RunDirectory(run_dir).metrics()
     for key, label in dict(loss='training, smoothed targets',
                            valid_loss='validation').items():
-        points = [(m['step'], m[key]) for m in read_metrics(run_dir) if key in m]
+        points = [(m['step'], m[key]) for m in metrics if key in m]
         ax = curves([x for x, _ in points], {label: [y for _, y in points]},
                     'update', 'nats per token', ax)
     ax.legend(frameon=False)

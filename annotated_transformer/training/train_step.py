@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from ..data.batching import Batches
 from ..model.layers import Stack
 from ..model.seq2seq import Seq2SeqModel
+from ..utils.validation import UserError
 
 # %% ../../nbs/55a_update.ipynb #share
 def share(
@@ -75,7 +76,7 @@ def update(
     so any split into processes and passes gives the same gradient, up to rounding and
     the draws of dropout, if the model's `loss` is a sum over tokens.
     Raises ValueError if accelerate would divide by its passes once more."""
-    if accelerator.gradient_accumulation_steps != 1: raise ValueError(
+    if accelerator.gradient_accumulation_steps != 1: raise UserError(
         "accelerate's gradient_accumulation_steps must be 1 (unset "
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): --set 'accumulate=N' does this")
     world, rank = accelerator.num_processes, accelerator.process_index

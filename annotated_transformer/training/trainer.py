@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Callable
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from filelock import FileLock
 from torch import nn
 import torch
 from .checkpoint import (
     average_checkpoints, load_checkpoint, save_checkpoint, unwrapped)
-from ..utils.validation import fits
+from ..utils.validation import UserError, fits
 from .metrics_log import Due, Log
 from .optimizer import learning_rate, make_optimizer
 from ..data.preprocessing import batches_of
 from annotated_transformer.training.distributed import (
     Interrupt, any_says, meet, on_main)
 from ..recipe import Recipe
-from .run_setup import begin, new_model
+from ..model.seq2seq import name_of
+from ..run_directory import RunDirectory
+from .run_setup import new_model, prepare_run
 from .train_step import Objective, ahead, update, validate
 
 # %% ../../nbs/55c_training.ipynb #text-of
@@ -33,12 +34,12 @@ says = dict(
     later='interrupted after update {}: nothing is lost, continue with --resume '
           '(transformer_average {} makes a model of what there is)')
 
-def text_of(recipe:Recipe, run_dir:Path, pad_id:int, world:int) -> tuple:
+def text_of(recipe:Recipe, run:RunDirectory, pad_id:int, world:int) -> tuple:
     """The batches of training and validation. Raises ValueError if those of `world`
     processes cannot fit into memory."""
     c, share = recipe.model, recipe.tokens // (world * recipe.accumulate)
-    data = batches_of(run_dir / 'data/train', recipe.tokens, pad_id, recipe.seed)
-    valid = batches_of(run_dir / 'data/valid', max(share, c.max_len), pad_id, 0)
+    data = batches_of(run.data / 'train', recipe.tokens, pad_id, recipe.seed)
+    valid = batches_of(run.data / 'valid', max(share, c.max_len), pad_id, 0)
     fits(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
          f'the logits of tokens={recipe.tokens}')
     return data, valid
@@ -51,20 +52,20 @@ def look(watch, model, optimizer, run_dir, step, accelerator, log):
     plain.train()
 
 # %% ../../nbs/55c_training.ipynb #loop
-def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, model,
-         watch:Callable=None):
+def loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, start:Path|None,
+         model, watch:Callable=None):
     """All updates from checkpoint `start` to the end, to an interruption, or until
     nothing has become better for too long. §5."""
     world, rank = accelerator.num_processes, accelerator.process_index
     seed = recipe.seed
-    data, valid = text_of(recipe, run_dir, model.pad_id, world)
+    data, valid = text_of(recipe, run, model.pad_id, world)
     optimizer = make_optimizer(
         model, recipe.optimizer, recipe.weight_decay, recipe.momentum)
     model, optimizer = accelerator.prepare(Objective(model), optimizer)
     done = load_checkpoint(start, model, optimizer, accelerator) if start else 0
     due, stop, most = Due(recipe.save_every, len(data)), False, recipe.steps
     with (Interrupt() as interrupt,
-          Log(run_dir, done, most, len(data), accelerator) as log):
+          Log(run, done, most, len(data), accelerator) as log):
         tired = lambda: recipe.patience and log.waited >= recipe.patience
         todo = range(done, done if tired() else most)
         for step, batch in enumerate(ahead(data, todo), done + 1):
@@ -82,15 +83,15 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
             stop, save = any_says(accelerator, bool(interrupt.asked), now)
             best = save and log.validated(step, *validate(model, valid, accelerator))
             if save or stop: save_checkpoint(
-                run_dir, step, model, optimizer, accelerator,
+                run, step, model, optimizer, accelerator,
                 recipe.average, 'step' if save else 'interrupted', best)
             if save and watch:
-                look(watch, model, optimizer, run_dir, step, accelerator, log)
+                look(watch, model, optimizer, run.path, step, accelerator, log)
             log.since = time.perf_counter()          # speed is that of updates alone
             if stop or tired(): break
-    if stop: interrupt.end(says['later'].format(step, run_dir))
+    if stop: interrupt.end(says['later'].format(step, run))
     if tired() and rank == 0: print(
-        says['early'].format(run_dir, log.waited), file=sys.stderr)
+        says['early'].format(run, log.waited), file=sys.stderr)
 
 # %% ../../nbs/55c_training.ipynb #train
 def train(
@@ -107,19 +108,20 @@ def train(
 ):
     """Train and leave a run directory that `load_model` reads;
     Ctrl-C and SIGTERM end it with a checkpoint. §5."""
-    if not str(run_dir): raise ValueError('--out is empty: name the folder of the run')
-    run_dir, init_from = Path(run_dir), Path(init_from) if init_from else None
-    accelerator, patient = meet(run_dir, track)
-    if watch and accelerator.distributed_type == DistributedType.FSDP: raise ValueError(
+    if not str(run_dir): raise UserError('--out is empty: name the folder of the run')
+    run = RunDirectory(run_dir)
+    init_from = RunDirectory(init_from) if init_from else None
+    accelerator, patient = meet(run.path, track)
+    if watch and accelerator.distributed_type == DistributedType.FSDP: raise UserError(
         'a model in parts (FSDP) cannot be watched in training: leave out --bleu')
-    lock = FileLock(run_dir / '.lock')
     try:
-        prepare = lambda: begin(recipe, corpus, data_dir, run_dir, resume,
-                                skip_damaged, lock, model, init_from)
+        prepare = lambda: prepare_run(
+            run, recipe, corpus, data_dir, resume, skip_damaged,
+            architecture=name_of(model or recipe.model), init_from=init_from)
         start = on_main(accelerator, prepare, patient)
         if track: accelerator.init_trackers('tracked')
-        model = new_model(recipe, run_dir, model, init_from if start is None else None)
-        loop(recipe, run_dir, accelerator, start, model, watch)
-        on_main(accelerator, lambda: average_checkpoints(run_dir, recipe.average))
+        model = new_model(recipe, run, model, init_from if start is None else None)
+        loop(recipe, run, accelerator, start, model, watch)
+        on_main(accelerator, lambda: average_checkpoints(run, recipe.average))
         accelerator.end_training()
-    finally: lock.release()
+    finally: run.lock.release()

@@ -15,7 +15,7 @@ from importlib.resources import files
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 from ..inference.beam_search import beam_search
 from ..model.seq2seq import Seq2SeqModel
 from ..data.tokenizer import Tokenizer
@@ -49,14 +49,14 @@ def pack(
     bits:int=16,   # of each number in a matrix: 32, 16 or 8
 ) -> dict:         # tensors: name, bits, size, rows; tied: name → name; base64
     "All weights, each once, as text. Raises ValueError on other bits, or odd weights."
-    if bits not in (8, 16, 32): raise ValueError(f'bits={bits}: use 32, 16 or 8')
+    if bits not in (8, 16, 32): raise UserError(f'bits={bits}: use 32, 16 or 8')
     tensors, tied, numbers, seen = [], {}, [], {}
     for name, w in model.state_dict().items():
         if seen.setdefault(w.data_ptr(), name) != name:
             tied[name] = seen[w.data_ptr()]
             continue
         w = w.detach().cpu().float().contiguous()
-        if not w.isfinite().all(): raise ValueError(f'{name} has weights that are NaN '
+        if not w.isfinite().all(): raise UserError(f'{name} has weights that are NaN '
                                                     'or infinite: train it again')
         n = bits if w.dim() == 2 else 32
         tensors.append([name, n, w.size(-1), len(w) if w.dim() == 2 else 0])
@@ -90,7 +90,7 @@ def tokenizer_data(
     ranks = {p: s for p, s in zip(pieces, scores) if s is not None}
     if tokenizer.source is not tokenizer or any(
             joined(ranks, s) != sp.encode(s, out_type=str) for s in sentences):
-        raise ValueError('the page knows one kind of tokenizer, byte pairs of the text '
+        raise UserError('the page knows one kind of tokenizer, byte pairs of the text '
                          'as it is, shared by source and target: this is another')
     return dict(pieces=pieces, scores=scores)
 

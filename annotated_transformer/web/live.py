@@ -16,6 +16,7 @@ from ..data.number_names import namer
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
 from ..analysis.attention_maps import View, colours
+from ..utils.validation import UserError
 
 # %% ../../nbs/81_live.ipynb #live
 def live(
@@ -30,12 +31,12 @@ def live(
     translator = Translator.from_pretrained(run_dir, device='cpu')
     model, config = translator.models[0], translator.config
     if not isinstance(model, Transformer) or config['text'] != 'raw':
-        raise ValueError(f'{run_dir}: the page knows the Transformer on raw text only')
+        raise UserError(f'{run_dir}: the page knows the Transformer on raw text only')
     pairs = [(s, t) for s, t in zip(*test_split(run_dir)) if s.strip()][:500]
-    if not pairs: raise ValueError(f'{run_dir}: there are no sentences to test it on')
+    if not pairs: raise UserError(f'{run_dir}: there are no sentences to test it on')
     data = model_data(translator, [s for s, _ in pairs[:100]], bits)
     weights = data.pop('base64')
-    if len(weights) > most: raise ValueError(
+    if len(weights) > most: raise UserError(
         f'{run_dir}: the weights alone are {len(weights):,} letters, {most:,} are '
         'allowed: take bits=8, or a smaller model')
     translator.models = [sent(model, bits)]

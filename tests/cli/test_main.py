@@ -1,6 +1,33 @@
-"The streams of a command."
+"The streams of a command, and which errors it shows in one line."
+import errno
 import os
 import sys
+
+import pytest
+import torch
+from helpers import refused, run
+
+from annotated_transformer.cli.main import mendable
+from annotated_transformer.utils.validation import NotFinite, UserError
+
+ONE_LINE = [UserError('x=0'), NotFinite('loss'), FileNotFoundError(errno.ENOENT, 'none', 'f'), PermissionError('f'), IsADirectoryError('f'), NotADirectoryError('f'), FileExistsError('f'),
+            OSError(errno.ENAMETOOLONG, 'long', 'f'), OSError(errno.ENOSPC, 'full', 'f'), OSError(errno.EDQUOT, 'full', 'f'), MemoryError(), torch.OutOfMemoryError('CUDA out of memory'),
+            RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), RuntimeError('[gloo] Connection closed by peer')]
+TRACEBACK = [ValueError('expected a tensor of two dimensions'), ValueError('out of memory'), ValueError('make room on the disk'), TypeError('Connection closed'), OSError('x'), OSError(errno.EIO, 'x', 'f'),
+             RuntimeError('shape'), KeyError('N'), FloatingPointError('x'), ConnectionResetError('Broken pipe')]
+
+@pytest.mark.parametrize('e', ONE_LINE + TRACEBACK, ids=repr)
+def test_the_type_decides(e): assert bool(mendable(e)) == (e in ONE_LINE)
+
+def test_what_the_user_can_mend_is_one_line_and_nothing_else(tmp_path):
+    "The same line in a module of the user's own: raised by PyTorch, by the package, and by the package when asked for more."
+    (tmp_path / 'of_torch.py').write_text('import torch\ntorch.optim.SGD([], lr=1)')
+    (tmp_path / 'of_the_user.py').write_text("from annotated_transformer.utils.validation import check\ncheck(dict(N=0), 'N', least=1)")
+    fails = lambda name, *more: run('translate', 'nowhere', '--import', name, *more, cwd=tmp_path)
+    ours = fails('of_torch')
+    assert ours.returncode == 1 and ours.stderr.startswith('Traceback') and 'ValueError: optimizer got an empty parameter list' in ours.stderr
+    refused(fails('of_the_user'), 'error: N=0 must be at least 1')
+    assert fails('of_the_user', '--debug').stderr.startswith('Traceback')
 
 
 def test_closed_streams(own, tmp_path):

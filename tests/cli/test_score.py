@@ -10,7 +10,7 @@ from annotated_transformer.inference.translator import Translator
 
 def test_score(trained, tmp_path):
     "The real command: what the search reports of its own translations, and a perplexity of them all."
-    t = Translator.from_pretrained(trained, 'cpu')
+    t = Translator.from_pretrained(trained, device='cpu')
     sources = list(map(namer('en'), range(40)))
     found = [best[0] for best in t.n_best(sources, beam=1, alpha=0.)]
     write(tmp_path, src='\n'.join(sources), ref='\n'.join(text for text, _ in found))

@@ -3,7 +3,7 @@ import json
 
 from helpers import SMALL, in_here, names, refused, write
 
-from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.run_directory import RunDirectory
 
 
 def test_the_last_line_names_the_command_for_the_run_and_can_be_pasted(classifier):
@@ -21,4 +21,4 @@ def test_a_run_is_resumed_with_its_own_recipe(tmp_path, capfd):
     assert not in_here(capfd, 'train', '--recipe', 'demo', '--set', SMALL, *args).returncode
     assert not in_here(capfd, 'train', '--resume', '--set', 'steps=4', *args).returncode
     config = json.loads((tmp_path / 'run/config.json').read_text())
-    assert config['model']['d_model'] == 32 and read_metrics(tmp_path / 'run')[-1]['step'] == 4
+    assert config['model']['d_model'] == 32 and RunDirectory(tmp_path / 'run').metrics()[-1]['step'] == 4

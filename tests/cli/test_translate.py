@@ -31,7 +31,7 @@ def test_weights_that_are_not_there(own, capfd, command, tmp_path):
     files = ['--src', tmp_path / 'src', '--ref', tmp_path / 'ref'] if command == 'score' else []
     refused(in_here(capfd, command, own, *files, '--weights', 'newest'), "weights='newest' is unknown: use one of average, best, last")
     (own / 'best.safetensors').unlink()
-    refused(in_here(capfd, command, own, *files, '--weights', 'best'), 'holds no best weights')
+    refused(in_here(capfd, command, own, *files, '--weights', 'best'), 'holds no best.safetensors')
 
 def test_n_best(trained):
     "The real command: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
@@ -59,7 +59,7 @@ def test_bad_search(trained, capfd, tmp_path, args, said):
 def test_sentences(trained, capfd, tmp_path):
     "A text is cut where sentences end if it is asked for, and where it is too long in any case."
     write(tmp_path, lines='seven. nine!\n', long='seven. ' * 60)
-    t = Translator.from_pretrained(trained, 'cpu')
+    t = Translator.from_pretrained(trained, device='cpu')
     said = ran(in_here(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--long', 'sentences')).stdout
     assert said == ' '.join(t.translate(['seven.', 'nine!'])) + '\n'
     long = in_here(capfd, 'translate', trained, '--input', tmp_path / 'long')

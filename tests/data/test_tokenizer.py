@@ -31,7 +31,7 @@ def test_two_vocabularies(capfd, tmp_path):
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     out, settings = tmp_path / 'out', changed(SMALL, 'src_vocab_size=60')
     for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--resume', '--set', changed(settings, f'steps={steps}')))
-    assert Translator.from_pretrained(out, 'cpu').models[0].src_embed.num_embeddings == 60
+    assert Translator.from_pretrained(out, device='cpu').models[0].src_embed.num_embeddings == 60
     write(tmp_path, lines='seven\n')
     ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'))
     ran(in_here(capfd, 'export', out, '--to', 'safetensors'))

@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 from helpers import SMALL, changed, content, in_here, names, ran, refused, write
 
-from annotated_transformer.run_directory import checkpoints
+from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
@@ -36,7 +36,7 @@ def test_fine_tuning(trained, capfd, tmp_path):
     assert config['model']['d_model'] == 64 and config['init_from'] == str(twin) and len(config['init_weights']) == 64 and config['target'] == 'fr'
     shutil.rmtree(twin)
     ran(tune(capfd, twin, tmp_path, '--resume', settings='steps=6'))
-    assert checkpoints(out)[-1].name == 'step-00000006'
+    assert RunDirectory(out).checkpoints()[-1].name == 'step-00000006'
 
 def test_fine_tuning_begins_where_the_other_ended(trained, capfd, tmp_path):
     "With a learning rate of almost nothing the weights stay those of the other run."
@@ -55,7 +55,7 @@ def test_nothing_to_begin_with(own, capfd, tmp_path):
     french(tmp_path / 'text')
     refused(tune(capfd, tmp_path / 'none', tmp_path), 'none holds no config.json')
     (own / 'model.safetensors').unlink()
-    refused(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish that run first')
+    refused(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish the run')
 
 def test_unknown_tokens_are_counted(trained, capfd, tmp_path):
     "The small tokenizer has no bytes to fall back on: text in another script is unknown to it, and the user hears how much."

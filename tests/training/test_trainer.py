@@ -16,7 +16,7 @@ from helpers import ROOT, SMALL, changed, in_here, names, ran, refused, write
 from torch.testing import assert_close
 
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.run_directory import checkpoints, newest_checkpoint, read_metrics
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training import trainer as training
 
 
@@ -39,14 +39,14 @@ def test_early_stopping(capfd, tmp_path):
     ran(go(tmp_path / 'parts', changed(noise, 'steps=4')))
     said = ran(go(tmp_path / 'parts', noise, '--resume')).stderr
     for out in 'whole', 'parts':
-        losses = [m['valid_loss'] for m in read_metrics(tmp_path / out) if 'valid_loss' in m]
-        both.append((losses, checkpoints(tmp_path / out)[-1].name, (tmp_path / out / 'model.safetensors').read_bytes()))
+        losses = [m['valid_loss'] for m in RunDirectory(tmp_path / out).metrics() if 'valid_loss' in m]
+        both.append((losses, RunDirectory(tmp_path / out).checkpoints()[-1].name, (tmp_path / out / 'model.safetensors').read_bytes()))
     assert both[0] == both[1]
     losses, newest, _ = both[0]
     assert len(losses) < 20 and losses.index(min(losses)) == len(losses) - 4 and newest == f'step-{2 * len(losses):08d}'
     assert f'{2 * len(losses)} updates' in said
     again = ran(go(tmp_path / 'parts', noise, '--resume'))
-    assert checkpoints(tmp_path / 'parts')[-1].name == newest and 'stopped early' in again.stderr
+    assert RunDirectory(tmp_path / 'parts').checkpoints()[-1].name == newest and 'stopped early' in again.stderr
     more = ran(go(tmp_path / 'parts', changed(noise, 'patience=30 steps=' + str(2 * len(losses) + 2)), '--resume'))   # patience may grow
     assert f'{2 * len(losses) + 2} updates' in more.stderr
 
@@ -59,8 +59,8 @@ def test_bleu_in_the_log(capfd, tmp_path):
     for out, more in ('with', ['--bleu', '10']), ('without', []):
         ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / out, '--set', changed(SMALL, 'steps=4'), *more))
     assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
-    lines = read_metrics(tmp_path / 'with')
-    assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in read_metrics(tmp_path / 'without'))
+    lines = RunDirectory(tmp_path / 'with').metrics()
+    assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in RunDirectory(tmp_path / 'without').metrics())
     assert (tmp_path / 'with/samples.txt').read_text().count('reference: ') == 6
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
     refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
@@ -156,7 +156,7 @@ def test_terminated(folder, whole, processes):
     run.send_signal(signal.SIGTERM)
     message = run.communicate(timeout=100)[1]
     assert 'nothing is lost, continue with --resume' in message
-    done = int(checkpoints(out, '*')[-1].name[-8:])
+    done = int(RunDirectory(out).checkpoints('*')[-1].name[-8:])
     if processes == 2: return                               # what it resumes to, two killed processes show below
     assert run.returncode == 0 and 'Traceback' not in message
     small_run(folder, out, f'steps={done + 10}', resume=True)
@@ -202,7 +202,7 @@ def test_launcher_killed(folder):
     os.kill(run.pid, signal.SIGKILL)
     said = run.communicate(timeout=30)[1]                # until the last worker lets go of the pipe
     assert 'the process that launched this one is gone: continue with --resume' in said and not workers(out)
-    done = int(checkpoints(out, '*')[-1].name[-8:])
+    done = int(RunDirectory(out).checkpoints('*')[-1].name[-8:])
     changes = changes.replace('150', str(done + 20))
     launch(folder, out, changes, 2, '--resume')
     launch(folder, folder / 'not-orphaned', changes, 2)
@@ -237,8 +237,8 @@ def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
     shutil.copytree(folder / 'whole', tmp_path / 'run')
     path = tmp_path / 'run' / 'checkpoints' / 'step-00000012' / name
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
-    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): newest_checkpoint(tmp_path / 'run')
-    assert newest_checkpoint(tmp_path / 'run', skip_damaged=True).name == 'step-00000008'
+    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): RunDirectory(tmp_path / 'run').newest_checkpoint()
+    assert RunDirectory(tmp_path / 'run').newest_checkpoint(skip_damaged=True).name == 'step-00000008'
 
 def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
     out = folder / 'damaged'
@@ -254,7 +254,7 @@ def test_loss_is_not_a_number(folder):
     for processes in 1, 2:
         result = launch(folder, folder / f'nan-{processes}', "peak_lr=1e30 steps=50 save_every='50 steps'", processes, check=False)
         assert result.returncode == 1 and result.stderr.count('error: the loss of update') == 1 and 'epoch 1' in result.stderr
-        assert not checkpoints(folder / f'nan-{processes}', '*')
+        assert not RunDirectory(folder / f'nan-{processes}').checkpoints('*')
 
 def test_changed_corpus(folder, whole, tmp_path):
     "One letter of the corpus changed: the run is not continued, and a new one does not take the old pieces."
@@ -315,7 +315,6 @@ from torch.distributed.fsdp import fully_shard
 from accelerate import Accelerator
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.run_directory import checkpoints
 from annotated_transformer.training.checkpoint import load_checkpoint, save_checkpoint
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.train_step import update
@@ -338,7 +337,7 @@ save_checkpoint(sys.argv[1], 3, model, optimizer, accelerator, keep=9)
 accelerator.wait_for_everyone()
 torch.manual_seed(1)
 model, optimizer = make()
-assert load_checkpoint(checkpoints(sys.argv[1])[0], model, optimizer, accelerator) == 3
+assert load_checkpoint(RunDirectory(sys.argv[1]).checkpoints()[0], model, optimizer, accelerator) == 3
 for _ in range(2): update(model, optimizer, src, tgt, accelerator)
 save_checkpoint(sys.argv[1], 5, model, optimizer, accelerator, keep=9)
 """
@@ -367,9 +366,9 @@ def test_interrupted_between_checkpoints(folder, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match='0'):
         patch.setattr(training, 'update', interrupting)
         training.train(recipe, 'text_en_de', folder / 'between', folder)
-    assert [p.name for p in checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
+    assert [p.name for p in RunDirectory(folder / 'between').checkpoints('*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
     training.train(recipe, 'text_en_de', folder / 'between', folder, resume=True)
-    assert [p.name for p in checkpoints(folder / 'between', '*')] == ['step-00000008', 'step-00000012']
+    assert [p.name for p in RunDirectory(folder / 'between').checkpoints('*')] == ['step-00000008', 'step-00000012']
     assert_close(weights(folder / 'between'), weights(folder / 'here'), rtol=0, atol=0)
 
 def test_second_run_is_refused(folder, whole):

@@ -18,7 +18,7 @@ from ...model.attention import MultiHeadAttention, padding_mask
 from ...model.embeddings import Embedding
 from ...model.feed_forward import FeedForward
 from ...utils.io import bare
-from ...utils.validation import check, check_types
+from ...utils.validation import UserError, check, check_types
 from ...model.seq2seq import Seq2SeqModel, architecture
 from ...model.positional_encoding import PositionalEncoding
 from ...model.layers import AddNorm, EncoderLayer, Stack
@@ -60,7 +60,7 @@ class ClassifierConfig:
         check(vars(self), 'positions', among=('sinusoidal', 'learned', 'none'))
         check(vars(self), 'attention', among=tuple(kinds_of_attention))
         check(vars(self), 'pooling', among=('mean', 'max', 'first', 'flat'))
-        if self.d_model % self.h: raise ValueError(
+        if self.d_model % self.h: raise UserError(
             f'h={self.h} does not divide d_model={self.d_model}')
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #classifier
@@ -91,7 +91,7 @@ class Classifier(Seq2SeqModel):
 
     def labels(self, tgt:Tensor) -> Tensor: return tgt[:, 1:2]        # (B, 1)
 
-    def begin(self, src): raise ValueError(
+    def begin(self, src): raise UserError(
         'a classifier writes no text: see `classify`, or transformer_classify')
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #classifier-methods
@@ -136,11 +136,11 @@ def classify(self:Translator,
 ) -> list[list[tuple[str, float]]]:   # label and probability, the likeliest first
     """Labels of each text; what is beyond max_len tokens is not read. Raises ValueError
     if the run is no classifier, or naming the text that is empty."""
-    if not all(isinstance(m, Classifier) for m in self.models): raise ValueError(
+    if not all(isinstance(m, Classifier) for m in self.models): raise UserError(
         'this run gives no labels: train with a recipe such as classify_small')
     check(dict(top=top), 'top', least=1)
     for n, text in enumerate(texts, 1):
-        if not bare(text): raise ValueError(f'text {n} is empty')
+        if not bare(text): raise UserError(f'text {n} is empty')
     t, most = self.tokenizer, self.config['model']['max_len']
     names = [(i, piece[1:]) for i, piece in enumerate(t.pieces(range(t.vocab_size)))
              if piece[0] == '▁']
@@ -161,7 +161,7 @@ def accuracy(
 ) -> dict:             # name → value, for `show_scores`
     """The share of right labels in per cent, and for comparison that of the commonest
     label. Raises ValueError on unequal numbers."""
-    if len(found) != len(gold) or not gold: raise ValueError(
+    if len(found) != len(gold) or not gold: raise UserError(
         f'{len(found)} labels for {len(gold)} texts')
     right = sum(label == own for label, own in zip(found, gold))
     low, high = binomtest(right, len(gold)).proportion_ci(method='wilson')

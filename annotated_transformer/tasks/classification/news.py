@@ -15,20 +15,21 @@ from ...data.corpora import known_corpora, readers, short_names
 from ...data.number_names import shuffled
 from ...recipe import Recipe, recipes
 from ...data.text_files import locate, read_lines, store
+from ...utils.validation import UserError
 
 # %% ../../../nbs/lab/news.ipynb #reading
 def class_names(path) -> list[str]:
     "One a line. Raises ValueError on a name that is not one word, or is there twice."
     names = list(read_lines(path))
     for n, name in enumerate(names, 1):
-        if len(name.split()) != 1 or name in names[:n - 1]: raise ValueError(
+        if len(name.split()) != 1 or name in names[:n - 1]: raise UserError(
             f'{path}, line {n}: {name!r} must be one word, and no other class')
     return names
 
 def text_and_class(path, n:int, text:str, k:str, first:int, names:list[str]) -> tuple:
     "Text and class. Raises ValueError naming the line where one of them is missing."
-    if not text.strip(): raise ValueError(f'{path}, line {n}: no text')
-    if not (k.isdecimal() and first <= int(k) < first + len(names)): raise ValueError(
+    if not text.strip(): raise UserError(f'{path}, line {n}: no text')
+    if not (k.isdecimal() and first <= int(k) < first + len(names)): raise UserError(
         f'{path}, line {n}: class {k!r} is none of {first} to {first + len(names) - 1}')
     return text.strip(), names[int(k) - first]
 
@@ -36,7 +37,7 @@ def read_headlines(path, names:list[str]):
     "Lines `text TAB class`, classes from 0. Raises ValueError naming a broken line."
     for n, line in enumerate(read_lines(path), 1):
         text, tab, k = line.rpartition('\t')
-        if not tab: raise ValueError(f'{path}, line {n}: no tab before the class')
+        if not tab: raise UserError(f'{path}, line {n}: no tab before the class')
         yield text_and_class(path, n, text, k, 0, names)
 
 def read_articles(path, names:list[str]):
@@ -45,10 +46,10 @@ def read_articles(path, names:list[str]):
     try:
         for row in table:
             n = table.line_num
-            if len(row) != 3: raise ValueError(f'{path}, line {n}: {len(row)} columns, '
+            if len(row) != 3: raise UserError(f'{path}, line {n}: {len(row)} columns, '
                                                'not class, title, description')
             yield text_and_class(path, n, f'{row[1]} {row[2]}', row[0], 1, names)
-    except csv.Error as e: raise ValueError(
+    except csv.Error as e: raise UserError(
         f'{path}, line {table.line_num}: {e} (is a quotation mark missing?)') from e
 
 # %% ../../../nbs/lab/news.ipynb #splits
@@ -60,7 +61,7 @@ def labelled_splits(
 ) -> DatasetDict:    # train, valid, test; columns source, target
     """Texts and their labels. Raises FileNotFoundError or ValueError naming the file
     that is missing, the line that is broken, or the class that has no example."""
-    if data_dir is None: raise ValueError(
+    if data_dir is None: raise UserError(
         f'this corpus needs data_dir, a folder with {classes} and {files["train"]}')
     paths = {split: locate(data_dir, name) for split, name in files.items()}
     for name, path in ((classes, locate(data_dir, classes)),
@@ -78,7 +79,7 @@ def labelled_splits(
     cut('test', 5)
     cut('valid', 15)
     if missing := [k for k in names if k not in {label for _, label in rows['train']}]:
-        raise ValueError(f'{paths["train"]}: too few examples of class {missing[0]}, '
+        raise UserError(f'{paths["train"]}: too few examples of class {missing[0]}, '
                          f'{examples[missing[0]]}')
     return DatasetDict({name: store(rows[name]) for name in ('train', 'valid', 'test')})
 

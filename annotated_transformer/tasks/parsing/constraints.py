@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 import torch
 from torch import Tensor
-from ...utils.validation import check
+from ...utils.validation import UserError, check
 
 # %% ../../../nbs/library/tasks/parsing/constraints.ipynb #unfinished
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def only_trees(
     source (a pushdown automaton). Raises ValueError if there is no room for one."""
     check(dict(most=most, deepest=deepest), 'most deepest', least=1)
     for i, (n, limit) in enumerate(zip(words, limits), 1):
-        if not n or n + 3 > limit: raise ValueError(
+        if not n or n + 3 > limit: raise UserError(
             f'source {i}: no tree of {n} words fits into {limit} tokens')
     tokens = [p[1:] if p[:1] == '▁' else '' for p in pieces]
     kinds = [t and {'(': 'open', ')': 'close'}.get(t[0], 'word') for t in tokens]

@@ -17,6 +17,7 @@ from annotated_transformer.tasks.parsing.parser import (  # noqa: F401 (and its 
 from ...recipe import Recipe, recipes
 from ...data.tokenizer import Tokenizer
 from ...model.transformer import Transformer
+from ...utils.validation import UserError
 
 # %% ../../../nbs/lab/next_word.ipynb #config
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class NextWordConfig(TransformerConfig):
     def for_text(self, tokenizer:Tokenizer, source:str):
         "The same for some trees. Raises ValueError if the target is not trees."
         first, *rest = tokenizer.encode(['XX XXX'])[0]       # a word, and one unknown
-        if first == tokenizer.unk_id or rest != [tokenizer.unk_id]: raise ValueError(
+        if first == tokenizer.unk_id or rest != [tokenizer.unk_id]: raise UserError(
             'a next_word model writes trees, word by word: '
             'train it with --corpus treebank or treebank_tagged, and text=words')
         return replace(self, word_id=first, per_word=2 if source == 'tagged' else 1)

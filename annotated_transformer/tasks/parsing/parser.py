@@ -23,6 +23,7 @@ from ...inference.translator import Translator
 from .treebank import (
     as_known, packed, source_line, split_of, treebank)
 from .trees import Tree, read_trees, tree_from
+from ...utils.validation import UserError
 
 # %% ../../../nbs/63c_parsing.ipynb #parser
 class Parser(Translator):
@@ -35,7 +36,7 @@ class Parser(Translator):
         parser = super().from_pretrained(run_dir, *args, **kwargs)
         pieces = parser.tokenizer.pieces(range(parser.tokenizer.vocab_size))
         if parser.config['text'] != 'words' or not any(p[:2] == '▁(' for p in pieces):
-            raise ValueError(f'{run_dir} does not write trees: train --corpus treebank')
+            raise UserError(f'{run_dir} does not write trees: train --corpus treebank')
         return parser
 
     @property
@@ -100,12 +101,12 @@ def parse(self:Parser,
     """The tree of each sentence. Raises ValueError naming the sentence that cannot be
     parsed, or if tags are missing or not wanted."""
     check_search(beam, alpha)
-    if (tags is None) == self.tagged: raise ValueError(
+    if (tags is None) == self.tagged: raise UserError(
         'this run reads words and their tags' if tags is None else
         'this run reads words alone: give no tags')
     tags = [None] * len(sentences) if tags is None else tags
     for n, (words, given) in enumerate(zip_longest(sentences, tags), 1):
-        if why := why_not(self, words, given): raise ValueError(f'sentence {n}: {why}')
+        if why := why_not(self, words, given): raise UserError(f'sentence {n}: {why}')
     ids = self.encode([source_line(*both) for both in zip(sentences, tags)])
     found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
                             tokens // beam, progress)
@@ -132,6 +133,6 @@ def gold_trees(path) -> list[Tree]:
         return treebank(path, dict(test=split_of(path)['test']))['test']
     try:
         with reading(path) as raw: text = raw.read().decode('utf-8-sig')
-    except UnicodeDecodeError as e: raise ValueError(f'{path}: {e}') from e
+    except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
     if trees := read_trees(text, path): return trees
-    raise ValueError(f'{path} holds no trees')
+    raise UserError(f'{path} holds no trees')

@@ -15,6 +15,7 @@ from datasets import DatasetDict
 from ...data.corpora import known_corpora, readers, short_names
 from ...data.text_files import store
 from .trees import Tree, linearise, read_trees
+from ...utils.validation import UserError
 
 # %% ../../../nbs/library/tasks/parsing/treebank.ipynb #treebank
 packed = '.tar', '.tar.gz', '.tgz', '.zip'
@@ -31,7 +32,7 @@ def unpacked(path):
                     for member in archive if member.isreg() or member.islnk()]
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError,
             zlib.error) as e:
-        raise ValueError(f'{path} is no whole archive: {e}') from e
+        raise UserError(f'{path} is no whole archive: {e}') from e
 
 def treebank_files(path):
     """Pairs (name, bytes) of the .mrg files in a folder, in the one archive there, or
@@ -44,7 +45,7 @@ def treebank_files(path):
         archives = [f for f in path.iterdir() if f.name.lower().endswith(packed)]
         if not archives: raise FileNotFoundError(
             f'{path} holds no .mrg and no archive ({", ".join(packed)})')
-        if len(archives) > 1: raise ValueError(
+        if len(archives) > 1: raise UserError(
             f'{path} holds several archives: {", ".join(f.name for f in archives)}')
         path, = archives
     return sorted(f for f in unpacked(path) if f[0].lower().endswith('.mrg'))
@@ -70,12 +71,12 @@ def treebank(
     for name, content in treebank_files(path):
         number = wsj_number(name)
         if number is not None and names.setdefault(number, name) != name:
-            raise ValueError(f'{path} holds {names[number]} and {name}: which counts?')
+            raise UserError(f'{path} holds {names[number]} and {name}: which counts?')
         for split in [s for s in splits if number in splits[s]]:
             try: trees[split] += read_trees(content.decode('utf-8-sig'), name)
-            except UnicodeDecodeError as e: raise ValueError(f'{name}: {e}') from e
+            except UnicodeDecodeError as e: raise UserError(f'{name}: {e}') from e
     for split, numbers in splits.items():
-        if not trees[split]: raise ValueError(
+        if not trees[split]: raise UserError(
             f'{path}: no trees for {split}, which are those of '
             f'wsj_{min(numbers):04}.mrg to wsj_{max(numbers):04}.mrg')
     return trees
@@ -125,7 +126,7 @@ def parsing_pairs(
 def load_treebank(data_dir, src:str, tgt:str) -> DatasetDict:
     """The Penn Treebank, or NLTK's sample of it, from a folder.
     Raises ValueError or FileNotFoundError if it is not there."""
-    if data_dir is None or not Path(data_dir).is_dir(): raise ValueError(
+    if data_dir is None or not Path(data_dir).is_dir(): raise UserError(
         'treebank needs data_dir: a folder of .mrg files, such as treebank/combined of '
         "NLTK's sample (nltk.download('treebank')), or with an archive of them")
     return parsing_pairs(treebank(data_dir, split_of(data_dir)), src == 'tagged')

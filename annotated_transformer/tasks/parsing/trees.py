@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 import numpy as np
+from ...utils.validation import UserError
 
 # %% ../../../nbs/63a_trees.ipynb #tree
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class Tree:
     word:str = ''        # instead of children
 
     def __post_init__(self):
-        if bool(self.children) == bool(self.word): raise ValueError(
+        if bool(self.children) == bool(self.word): raise UserError(
             f'{self.label!r}: a tree has either children or a word')
         for name in self.label, self.word or 'none':
-            if not re.fullmatch(r'[^\s()]+', name): raise ValueError(
+            if not re.fullmatch(r'[^\s()]+', name): raise UserError(
                 f'{name!r} is no label or word: it holds blanks or brackets')
 
     def walk(self):
@@ -60,18 +61,18 @@ def linearise(
 # %% ../../../nbs/63a_trees.ipynb #tree-from
 def completed_tree(stack, token, leaves):
     "The tree that a token completes, None if it opens one; ValueError says why not."
-    if not stack and token[:1] == ')': raise ValueError('nothing is open')
+    if not stack and token[:1] == ')': raise UserError('nothing is open')
     if token[:1] == '(':
-        if token == '(': raise ValueError('it has no label')
+        if token == '(': raise UserError('it has no label')
         stack.append((token[1:], []))
     elif token[:1] == ')':
         label, children = stack.pop()
-        if token[1:] != label: raise ValueError(f'{label} is open')
-        if not children: raise ValueError(f'{label} is empty')
+        if token[1:] != label: raise UserError(f'{label} is open')
+        if not children: raise UserError(f'{label} is empty')
         return Tree(label, tuple(children))
     else:
         word, tag = next(leaves, (None, None))
-        if word is None: raise ValueError('no word is left')
+        if word is None: raise UserError('no word is left')
         return Tree(tag or token, word=word)
 
 def tree_from(
@@ -82,19 +83,19 @@ def tree_from(
     """The tree that a sequence stands for. Raises ValueError naming the token at which
     it stops being one, and why."""
     if tags and len(tags) != len(words):
-        raise ValueError(f'{len(tags)} tags for {len(words)} words')
+        raise UserError(f'{len(tags)} tags for {len(words)} words')
     stack, tree, leaves = [], None, iter([*zip(words, tags or [None] * len(words))])
     for number, token in enumerate(tokens, 1):
         try:
-            if tree is not None: raise ValueError('the tree was complete before')
+            if tree is not None: raise UserError('the tree was complete before')
             node = completed_tree(stack, token, leaves)
         except ValueError as e:
-            raise ValueError(f'token {number}, {token!r}: {e}') from e
+            raise UserError(f'token {number}, {token!r}: {e}') from e
         if stack and node is not None: stack[-1][1].append(node)
         elif node is not None: tree = node
-    if tree is None: raise ValueError(
+    if tree is None: raise UserError(
         f'at the end, {stack[-1][0]} is open' if stack else 'there are no tokens')
-    if left := [*leaves]: raise ValueError(f'at the end, words left: {len(left)}')
+    if left := [*leaves]: raise UserError(f'at the end, words left: {len(left)}')
     return tree
 
 # %% ../../../nbs/63a_trees.ipynb #closed-bracket
@@ -107,12 +108,12 @@ def closed_bracket(label, inside, root):
     root that only wraps the sentence (TOP, ROOT, S1 or no label) is left out."""
     texts = [part for part in inside if isinstance(part, str)]
     parts = tuple(part for part in inside if part is not None)
-    if not inside: raise ValueError('the bracket is empty')
+    if not inside: raise UserError('the bracket is empty')
     if texts and (len(inside) > 1 or not label):
-        raise ValueError('a word needs a bracket of its own, with a tag')
-    if not (label or root): raise ValueError('only the outermost bracket has no label')
+        raise UserError('a word needs a bracket of its own, with a tag')
+    if not (label or root): raise UserError('only the outermost bracket has no label')
     if not parts or label == '-NONE-':
-        if root: raise ValueError('the tree has no words')
+        if root: raise UserError('the tree has no words')
         return None
     if texts: return Tree(label, word=texts[0])
     tree = Tree(bare_label(label or 'TOP'), parts)
@@ -132,15 +133,15 @@ def read_trees(
         for token in re.findall(r'[()]|[^\s()]+', content):
             try:
                 if token == '(': stack.append([line, '', []])
-                elif not stack: raise ValueError(f'{token} stands outside of a tree')
+                elif not stack: raise UserError(f'{token} stands outside of a tree')
                 elif token == ')':
                     tree = closed_bracket(*stack.pop()[1:], root=not stack)
                     (stack[-1][2] if stack else trees).append(tree)
                 elif stack[-1][1] or stack[-1][2]: stack[-1][2].append(token)
                 else: stack[-1][1] = token
             except ValueError as e:
-                raise ValueError(f'{where}, line {line}: {e}') from e
-    if stack: raise ValueError(f'{where}, line {stack[-1][0]}: the bracket stays open')
+                raise UserError(f'{where}, line {line}: {e}') from e
+    if stack: raise UserError(f'{where}, line {stack[-1][0]}: the bracket stays open')
     return trees
 
 # %% ../../../nbs/63a_trees.ipynb #spans
@@ -208,7 +209,7 @@ def score_trees(
     keep = np.array([longest is None or len(t.words) <= longest for t in gold], bool)
     counts = np.array([not deleted_tags.issuperset(t.tags) for t in gold], bool)
     rows = bracket_counts(predicted, gold)[keep & counts]
-    if not len(rows): raise ValueError('no sentence is left to score')
+    if not len(rows): raise UserError('no sentence is left to score')
     return score_summary(rows) | {
         '95 % interval': tuple(np.percentile(drawn_f1(rows), [2.5, 97.5]).tolist()),
         'invalid': int((1 - rows[:, 3]).sum()),

@@ -8,7 +8,7 @@ from helpers import in_here, refused
 
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.run_directory import read_metrics
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.trainer import train
 
 
@@ -27,7 +27,7 @@ def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
     splits = DatasetDict(train=rows(slice(0, 200)), valid=rows(slice(200, 340)), test=rows(slice(340, 360)))
     recipe = get_recipe('classify_small', "vocab_size=8 src_vocab_size=24 N=1 d_model=16 d_ff=16 h=2 P_drop=0. steps=20 warmup_steps=5 tokens=512 average=1 save_every='20 steps' text=words")
     train(recipe, splits, tmp_path / 'run')
-    last = [m for m in read_metrics(tmp_path / 'run') if 'valid_loss' in m][-1]
+    last = [m for m in RunDirectory(tmp_path / 'run').metrics() if 'valid_loss' in m][-1]
     found = Translator.from_pretrained(tmp_path / 'run').classify(splits['valid']['text'], top=4)
     right = sum(row[0][0] == label for row, label in zip(found, splits['valid']['label']))
     nats = -sum(torch.tensor(dict(row)[label]).log().item() for row, label in zip(found, splits['valid']['label'])) / 140
