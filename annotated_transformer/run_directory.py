@@ -102,7 +102,7 @@ def read_metrics(
     return metrics
 
 # %% ../nbs/library/run_directory.ipynb #own-folder
-def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
+def own_folder(run_dir:Path, dataset:str, data_dir, lock:FileLock):
     """Take a folder for a run: nobody else's, no other run in it, apart from the text.
     Raises OSError saying which it is not, ValueError if its name cannot be one."""
     name = os.fsencode(run_dir).decode(errors='replace')
@@ -113,7 +113,7 @@ def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
                          'name: use letters of UTF-8, no ::, no scheme, no ~ in front')
     if data_dir is not None:
         out, text = run_dir.resolve(), Path(data_dir).resolve()
-        every_file = not corpus.startswith(('text', 'multi30k', 'numbers'))  # is read
+        every_file = dataset not in ('text', 'multi30k', 'numbers')     # is read
         if text.is_relative_to(out) or every_file and out.is_relative_to(text):
             raise FileExistsError(f'the text in {data_dir} and the run in {run_dir} '
                                   'would share a folder: choose another --out')
@@ -127,7 +127,7 @@ def own_folder(run_dir:Path, corpus:str, data_dir, lock:FileLock):
 def check_alike(run_dirs:list, configs:list):
     "Raises ValueError naming what the members of an ensemble do not have in common."
     def of(d, c): return dict(
-        source=c['source'], target=c['target'], text=c['text'],
+        source=c['source_lang'], target=c['target_lang'], text=c['text'],
         task='labels' if c['architecture'] == 'classifier' else 'text',
         tokenizer=[digest(p)[:8] for p in tokenizer_files(d)])
     first, *others = [of(d, c) for d, c in zip(run_dirs, configs)]

@@ -17,7 +17,7 @@ def transformer_average(
 ):
     """Replace a run's model by the mean of its last checkpoints, §6.1. The paper takes
     5 for base, 20 for big."""
-    n = recipe_of(run_dir).average if n is None else n
+    n = recipe_of(run_dir).checkpoints.average if n is None else n
     used = average_checkpoints(run_dir, n)
     few = f' (no more than {len(used)} are kept)' if len(used) < n else ''
     print(f"{run_dir}: model.safetensors is the mean of "

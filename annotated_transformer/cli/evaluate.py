@@ -38,12 +38,12 @@ def transformer_evaluate(
     if other and len(other) != len(sources): raise ValueError(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
     print(f'{len(sources)} sentences of '
-          + (src or f"the test split of {translator.config['corpus']}"))
+          + (src or f"the test split of {translator.config['dataset']}"))
     scores, hypotheses = evaluate(translator, sources, references, beam, alpha)
     if other:
         difference, p = significance(hypotheses, other, references,
                                      translator.config['text'] == 'moses_lc',
-                                     translator.config['target'])
+                                     translator.config['target_lang'])
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     show_scores(scores)

@@ -23,7 +23,7 @@ def evaluate(
     beam:int=4, alpha:float=0.6,
 ) -> tuple[dict, list[str]]:   # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
-    lang, begin = translator.config['target'], time.perf_counter()
+    lang, begin = translator.config['target_lang'], time.perf_counter()
     written = translator.generate(sources, beam=beam, alpha=alpha, progress=True)
     speed = len(sources) / (time.perf_counter() - begin)
     hypotheses = translator.restore(written)
@@ -56,7 +56,7 @@ def watch_bleu(
                     f'reference: {r}\nmodel:     {h}\n\n')
     moses = config['text'] == 'moses_lc'
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
-                sacre_bleu(references, lang=config['target']).corpus_score(
+                sacre_bleu(references, lang=config['target_lang']).corpus_score(
                     written, [references]).score)
 
 # %% ../../nbs/library/inference/evaluation.ipynb #test-split

@@ -20,10 +20,10 @@ from ..utils.validation import check_types, checked
 class TextConfig:
     "What config.json of a run says of its text, beside the model. Checks its types."
     pad_id: int = 0
-    source: str = ''                # languages
-    target: str = ''
+    source_lang: str = ''
+    target_lang: str = ''
     text: str = 'raw'               # how it was prepared
-    corpus: str = ''
+    dataset: str = ''
     tokenizer: str | None = None    # digest of tokenizer.model
     source_tokenizer: str | None = None   # and of source.model, where there is one
 
@@ -52,7 +52,10 @@ def read_config(
         raise ValueError(f'{path}: {e}{where}') from e
     settings = checked(kind, config['model'], str(path))
     names = [k for k in TextConfig.__dataclass_fields__ if k in config]
-    text = checked(TextConfig, {k: config[k] for k in names}, str(path))
+    data = config.get('data', {})
+    if not isinstance(data, dict): raise ValueError(f'{path}: data={data!r} is no part')
+    text = checked(TextConfig, {k: config[k] for k in names}
+                   | {k: data[k] for k in data if k == 'text'}, str(path))
     if not 0 <= text.pad_id < settings.vocab_size:
         raise ValueError(f'{path}: pad_id={text.pad_id} is no token')
     for name, was in dict(tokenizer=text.tokenizer,

@@ -75,7 +75,7 @@ def update(
     tokens. Raises ValueError if accelerate would divide by its passes once more."""
     if accelerator.gradient_accumulation_steps != 1: raise ValueError(
         "accelerate's gradient_accumulation_steps must be 1 (unset "
-        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): --set 'accumulate=N' does this")
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): --accumulate N does this")
     world, rank = accelerator.num_processes, accelerator.process_index
     plain = accelerator.unwrap_model(model, keep_torch_compile=False)
     n, total = ((labels(plain, tgt) != pad_id).sum().item(),

@@ -36,11 +36,11 @@ says = dict(
 def text_of(recipe:Recipe, run_dir:Path, pad_id:int, world:int) -> tuple:
     """The batches of training and validation. Raises ValueError if those of `world`
     processes cannot fit into memory."""
-    c, share = recipe.model, recipe.tokens // (world * recipe.accumulate)
-    data = batches_of(run_dir / 'data/train', recipe.tokens, pad_id, recipe.seed)
+    c, share = recipe.model, recipe.data.tokens // (world * recipe.optimization.accumulate)
+    data = batches_of(run_dir / 'data/train', recipe.data.tokens, pad_id, recipe.seed)
     valid = batches_of(run_dir / 'data/valid', max(share, c.max_len), pad_id, 0)
     fits(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
-         f'the logits of tokens={recipe.tokens}')
+         f'the logits of tokens={recipe.data.tokens}')
     return data, valid
 
 def look(watch, model, optimizer, run_dir, step, accelerator, log):
@@ -57,22 +57,22 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
     nothing has become better for too long. §5."""
     world, rank = accelerator.num_processes, accelerator.process_index
     c, pad_id, seed = recipe.model, model.pad_id, recipe.seed
+    o, kept = recipe.optimization, recipe.checkpoints
     data, valid = text_of(recipe, run_dir, pad_id, world)
-    optimizer = make_optimizer(
-        model, recipe.optimizer, recipe.weight_decay, recipe.momentum)
+    optimizer = make_optimizer(model, o.optimizer, o.weight_decay, o.momentum)
     model, optimizer = accelerator.prepare(model, optimizer)
     done = load_checkpoint(start, model, optimizer, accelerator) if start else 0
-    due, stop, most = Due(recipe.save_every, len(data)), False, recipe.steps
+    due, stop, most = Due(kept.save_every, len(data)), False, recipe.schedule.steps
     with (Interrupt() as interrupt,
           Log(run_dir, done, most, len(data), accelerator) as log):
-        tired = lambda: recipe.patience and log.waited >= recipe.patience
+        tired = lambda: kept.patience and log.waited >= kept.patience
         todo = range(done, done if tired() else most)
         for step, batch in enumerate(ahead(data, todo), done + 1):
             torch.manual_seed((seed << 40) + (step << 12) + rank)    # of dropout
             lr = learning_rate(recipe, step)
             for group in optimizer.param_groups: group['lr'] = lr
             loss, n, norm = update(model, optimizer, *batch, accelerator,
-                                   c.eps_ls, pad_id, recipe.accumulate, recipe.clip)
+                                   c.eps_ls, pad_id, o.accumulate, o.clip)
             log.update(step, loss, n, norm)
             counted = due.by_count(step) or step == most
             asked = world == 1 and interrupt.asked   # several agree every ten updates
@@ -83,7 +83,7 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
             best = save and log.validated(step, *validate(model, valid, accelerator))
             if save or stop: save_checkpoint(
                 run_dir, step, model, optimizer, accelerator,
-                recipe.average, 'step' if save else 'interrupted', best)
+                kept.average, 'step' if save else 'interrupted', best)
             if save and watch:
                 look(watch, model, optimizer, run_dir, step, accelerator, log)
             log.since = time.perf_counter()          # speed is that of updates alone
@@ -95,7 +95,7 @@ def loop(recipe:Recipe, run_dir:Path, accelerator:Accelerator, start:Path|None, 
 # %% ../../nbs/55c_training.ipynb #train
 def train(
     recipe:Recipe,
-    corpus,             # name for `corpora.load`, or one's own splits
+    corpus,             # as for `corpora.load`
     run_dir,            # folder of this run
     data_dir=None,      # folder of the corpus, where it needs one
     resume:bool=False,  # from the newest checkpoint; a new run if there is none
@@ -120,6 +120,6 @@ def train(
         if track: accelerator.init_trackers('tracked')
         model = new_model(recipe, run_dir, model, init_from if start is None else None)
         loop(recipe, run_dir, accelerator, start, model, watch)
-        on_main(accelerator, lambda: average_checkpoints(run_dir, recipe.average))
+        on_main(accelerator, lambda: average_checkpoints(run_dir, recipe.checkpoints.average))
         accelerator.end_training()
     finally: lock.release()
