@@ -149,7 +149,8 @@ def read_recipe(path) -> dict:
                  else yaml.load(text, YAML))
     except (ValueError, yaml.YAMLError) as e:
         raise ValueError(f'{path}: {" ".join(str(e).split())}') from e
-    if not isinstance(found, dict): raise ValueError(f'{path} is no recipe: {found!r:.40}')
+    if not isinstance(found, dict): raise ValueError(
+        f'{path} is no recipe: {str(found)[:40]}')
     if path.name != 'config.json': return found
     return {name: value for name, value in found.items() if name not in run_facts}
 
@@ -157,7 +158,8 @@ def read_recipe(path) -> dict:
 def nearest(name:str, known) -> str:
     "What to say of a name that is not known."
     close = get_close_matches(str(name), [*known], 1)
-    return f'did you mean {close[0]!r}?' if close else f'known: {", ".join(sorted(known))}'
+    if close: return f'did you mean {close[0]!r}?'
+    return f'known: {", ".join(sorted(known))}'
 
 def first_fault(e:ValidationError) -> str:
     "The first of the faults that pydantic found, in one line."
@@ -169,10 +171,11 @@ def first_fault(e:ValidationError) -> str:
 def construct(kind:type, values:dict):
     "A dataclass. Raises ValueError naming the field that is wrong, in one line."
     if not isinstance(values, dict): raise ValueError(
-        f'{kind.__name__} must be names with values, not {values!r:.40}')
+        f'{kind.__name__} must be names with values, not {str(values)[:40]}')
     known = [f.name for f in fields(kind)]
     for name in values:
-        if name not in known: raise ValueError(f'no field {name!r}: {nearest(name, known)}')
+        if name not in known: raise ValueError(
+            f'no field {name!r}: {nearest(name, known)}')
     try: return kind(**values)
     except ValidationError as e: raise ValueError(first_fault(e)) from e
 
@@ -205,8 +208,8 @@ def recipe_path(name:str) -> Path:
 
 def recipe_names() -> list[str]:
     "The names that `get_recipe` knows."
-    return [*presets, *sorted({path.stem for path in recipe_path('').parent.glob('*.yaml')}
-                              - {*presets})]
+    found = {path.stem for path in recipe_path('').parent.glob('*.yaml')}
+    return [*presets, *sorted(found - {*presets})]
 
 def named_recipe(name:str) -> dict:
     "What the file of a recipe contains. Raises ValueError on an unknown name."

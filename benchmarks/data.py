@@ -110,7 +110,7 @@ def main():
         for n in a.pairs:
             (folder / str(n) / 'text').mkdir(parents=True)
             write_pairs(folder / str(n) / 'text', n)
-            results[f'{n} pairs'] = corpus('text_en_de', folder / str(n) / 'text', folder / str(n), 'demo', f'vocab_size={a.vocab}')
+            results[f'{n} pairs'] = corpus(('text', 'en', 'de'), folder / str(n) / 'text', folder / str(n), 'demo', f'vocab_size={a.vocab}')
         if a.multi30k:
             for text in ('raw', 'moses_lc'):
                 print(f'Multi30k, {text}')

@@ -2,7 +2,7 @@
 the difference to the best member.
 
     python benchmarks/ensemble.py --set 'steps=300' --out nbs/results/ensemble_numbers.json
-    python benchmarks/ensemble.py --recipe multi30k_tiny --corpus multi30k_en_de --data_dir data/multi30k --runs runs/tiny
+    python benchmarks/ensemble.py --recipe multi30k_tiny --dataset multi30k --data_dir data/multi30k --runs runs/tiny
 """
 import argparse, json, platform
 from importlib.metadata import version
@@ -26,7 +26,7 @@ args = parser.parse_args()
 
 runs = [Path(f'{args.runs}-{seed}') for seed in range(args.seeds)]
 for seed, run in enumerate(runs):
-    if not (run / 'model.safetensors').exists(): train(get_recipe(args.recipe, f'{args.set} seed={seed}'), args.corpus, run, args.data_dir, resume=True)
+    if not (run / 'model.safetensors').exists(): train(get_recipe(args.recipe, **args.set, seed=seed), args.corpus, run, args.data_dir, resume=True)
 sources, references = test_split(runs[0])
 scores, written = {}, {}
 for name, members in [*((f'seed {seed}', [run]) for seed, run in enumerate(runs)), ('ensemble', runs)]:

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-RECIPE, CORPUS = 'multi30k_tiny', 'multi30k_en_de'
+RECIPE, CORPUS = 'multi30k_tiny', ('multi30k', 'en', 'de')
 JOEY_SEED = 42          # its own default
 WARMUP = 200            # updates in which the learning rate grows: a tenth of the recipe's, so that few updates show that all learn
 
@@ -57,7 +57,7 @@ def ours(turns, said):
     "`transformer_train` as it is, but for what `steps` change in it."
     from annotated_transformer.training import trainer as training
     from annotated_transformer.recipe import get_recipe
-    changes = f"steps=1000000 save_every='1000000 steps' warmup_steps={WARMUP}"       # as in the other two, nothing is validated or saved
+    changes = dict(steps=1000000, save_every='1000000 steps', warmup_steps=WARMUP)       # as in the other two, nothing is validated or saved
     for step in said['steps']: changes += ' ' + (changed[step](training) or '')
     update = training.update
     def watched(model, optimizer, src, tgt, *args):
@@ -124,7 +124,7 @@ def trainer(turns, said):
             turns.losses.append(loss)
             return loss
     set_seed(0)
-    model = Marian(recipes[RECIPE].model).body
+    model = Marian(get_recipe(RECIPE).model).body
     model.config.decoder_start_token_id = bos
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({'<pad>': 0, '<unk>': 3}, '<unk>')), pad_token='<pad>')    # only pads
     grouped = (dict(train_sampling_strategy='group_by_length') if 'train_sampling_strategy' in {f.name for f in fields(Seq2SeqTrainingArguments)}
@@ -262,7 +262,7 @@ def prepare(a, folder):
     from annotated_transformer.data.preprocessing import data_key, make_data
     from annotated_transformer.recipe import recipes
     from annotated_transformer.data.tokenizer import Tokenizer
-    r = recipes[RECIPE]
+    r = get_recipe(RECIPE)
     (folder / 'runs').mkdir()
     (folder / 'runs' / '.data').symlink_to(Path(a.store).resolve() if a.store else folder)
     store = folder / 'runs' / '.data' / data_key(r.preparation, CORPUS, a.data)

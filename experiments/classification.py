@@ -97,7 +97,7 @@ def trained(run, corpus, recipe, changes, seed, a, size=None):
     "Train; the splits, and what validation said."
     splits = texts(corpus, vars(a)[corpus], size)
     columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='desk')
-    train(get_recipe(recipe, changed(changes, f'{a.set} seed={seed}')), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
+    train(get_recipe(recipe, changes | dict(**a.set, seed=seed)), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
     metrics = [m for m in read_metrics(run) if 'valid_loss' in m]
     return splits, dict(valid=metrics[-1]['valid_accuracy'], best_valid=max(m['valid_accuracy'] for m in metrics))
 

@@ -57,7 +57,7 @@ def begin(name, text, i, a):
     return run
 
 def main(a):
-    texts = dict(captions=('multi30k_en_de', a.captions), sentences=('text_en_de', a.sentences))
+    texts = dict(captions=(('multi30k', 'en', 'de'), a.captions), sentences=(('text', 'en', 'de'), a.sentences))
     folder = Path(a.runs)
     first = {name: min((begin(name, text, i, a) for i in range(len(a.before))), key=last_loss) for name, text in texts.items()}
     curves = {}

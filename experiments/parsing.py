@@ -114,7 +114,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         rows += [dict(source=source_line(as_known(part.words, known), part.tags if tags else None), target=' '.join(linearise(part)))
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
-    recipe = changed(changed(recipes['parsing_small'], f'{changes} {own}'), f'{a.set} seed={seed}')
+    recipe = get_recipe('parsing_small') | dict(**changes, **own) | dict(**a.set, seed=seed)
     if share > 1: recipe = replace(recipe, steps=recipe.steps // 2)                        # half as many for fewer trees
     if next_word: recipe = told_next_word(recipe)
     source = 'words' if tags is None else 'tagged'

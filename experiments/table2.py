@@ -34,7 +34,7 @@ from recording import Parts, provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
-p.add_argument('--corpus', default='multi30k_en_de', help='or multi30k_de_en')
+p.add_argument('--corpus', default=('multi30k', 'en', 'de'), help='or multi30k_de_en')
 p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny', 'bytenet_tiny', 'convs2s_tiny', 'transformer_tiny'],
                choices=families, help='recipes to compare; one of them is the yardstick')
 p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')

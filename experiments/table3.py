@@ -5,9 +5,9 @@ saved, and the same command goes on. Several processes may share the work; the o
 more seeds than the rows, since every row is compared with it; --second, once all first seeds are there, gives two more to the rows that
 they leave undecided. Runs of one seed share the order of their sentences. At the paper's size each run is started by `accelerate launch`.
 
-    python experiments/table3.py --corpus multi30k_en_de --data data/multi30k --out nbs/results/table3.json
+    python experiments/table3.py --dataset multi30k --data data/multi30k --out nbs/results/table3.json
     python experiments/table3.py --scale paper --dry_run
-    python experiments/table3.py --scale paper --corpus wmt14_en_de --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
+    python experiments/table3.py --scale paper --dataset wmt14 --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
 """
 import argparse, json, os, subprocess, sys, time
 from pathlib import Path
@@ -30,7 +30,7 @@ from recording import provenance
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--scale', choices=('mini', 'paper'), default='mini', help='size of the models, batches and runs')
-p.add_argument('--corpus', default='multi30k_en_de', help="as for transformer_train; the paper's is wmt14_en_de")
+p.add_argument('--corpus', default=('multi30k', 'en', 'de'), help="as for transformer_train; the paper's is wmt14_en_de")
 p.add_argument('--data', help='folder of the corpus')
 p.add_argument('--rows', default='A,B,C,D,E', help="groups or rows to work at and to record, e.g. 'A,D_ls0'; base is always among them")
 p.add_argument('--seeds', type=int, default=2, help='of every row')
@@ -77,7 +77,7 @@ def learn(run, row, seed, a):
     changes = f'{a.set} seed={seed}'
     if a.scale == 'mini': return train(variation(row, changes=changes), a.corpus, run, a.data, resume=True)
     subprocess.run([sys.executable, '-m', 'accelerate.commands.launch', '-m', 'annotated_transformer.training', '--recipe', row, '--corpus', a.corpus,
-                    *(['--data_dir', a.data] if a.data else []), '--out', str(run), '--set', changes, '--resume'], check=True)
+                    *(['--data_dir', a.data] if a.data else []), '--out', str(run), *flags(**changes), '--resume'], check=True)
 
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
@@ -114,7 +114,7 @@ def main(a):
             except FileExistsError as e:
                 if 'in use by another run' not in str(e): raise
                 print(f'{row}, seed {seed}: another process is at it', flush=True); continue
-            found = score(run, variation(row, a.scale, f'{a.set} seed={seed}')) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
+            found = score(run, variation(row, a.scale, **a.set, seed=seed)) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
             write(part(row, seed), found)
             left = len(missing(todo))
             print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)

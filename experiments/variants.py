@@ -37,12 +37,12 @@ PENALTIES = {'((5 + length)/6)^α': lambda length, alpha=.6: ((5 + length) / 6) 
 
 def learn(run, name, seed, a):
     "Train a variant; its loss on the validation captions with the mean of the last checkpoints. A run that diverges has none."
-    recipe, model = variant(name, f'{a.set} seed={seed}')
+    recipe, model = variant(name, **a.set, seed=seed)
     lost = lambda why: dict(loss=None, diverged=why, curve=curve())
     curve = lambda: [(m['step'], m['valid_loss']) for m in read_metrics(run) if 'valid_loss' in m]
     try:
-        train(recipe, 'multi30k_en_de', run, a.data, resume=True, model=model)
-        model = load_model(run, model=variant(name, f'{a.set} seed={seed}')[1])
+        train(recipe, ('multi30k', 'en', 'de'), run, a.data, resume=True, model=model)
+        model = load_model(run, model=variant(name, **a.set, seed=seed)[1])
     except (FloatingPointError, ValueError) as e:
         if isinstance(e, ValueError) and 'not finite' not in str(e): raise
         return lost(str(e))

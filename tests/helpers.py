@@ -16,8 +16,8 @@ from annotated_transformer.utils.io import digest
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE = dict(os.environ, OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1')
-SMALL = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=2 warmup_steps=2 average=1 save_every='2 steps'"
-TRAINED = "N=1 d_model=64 d_ff=128 vocab_size=100 tokens=1024 steps=200 warmup_steps=60 average=1 max_len=60 save_every='200 steps'"
+SMALL = dict(N=1, d_model=32, d_ff=64, vocab_size=100, tokens=512, steps=2, warmup_steps=2, average=1, save_every='2 steps')
+TRAINED = dict(N=1, d_model=64, d_ff=128, vocab_size=100, tokens=1024, steps=200, warmup_steps=60, average=1, max_len=60, save_every='200 steps')
 
 def changed(recipe, changes):
     "The settings of a small run with some others in their place."
@@ -86,6 +86,6 @@ def spoil(path, f, digests=None):
 def endless(capfd, folder, positions):
     "A run of few steps, whose translations do not end, with few positions."
     write(folder, train_en=names('en'), train_de=names('de'))
-    settings = changed(SMALL, f"steps=3 max_len=20 positions={positions} save_every='3 steps'")
-    ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', settings))
+    settings = SMALL | dict(steps=3, max_len=20, positions=positions, save_every='3 steps')
+    ran(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', folder, '--out', folder / 'run', *flags(**settings)))
     return folder / 'run'

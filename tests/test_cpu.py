@@ -27,14 +27,13 @@ def test_products(capfd, tmp_path):
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', changed(SMALL, f'products={products}')))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', out, *flags(**(SMALL | dict(products=products)))))
         multiplies = json.loads((out / 'config.json').read_text())['multiplies']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = content(tmp_path / 'onednn')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', '--set',
-                    changed(SMALL, 'products=pytorch')), 'products (onednn → pytorch)')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(**(SMALL | dict(products='pytorch')))), 'products (onednn → pytorch)')
     assert content(tmp_path / 'onednn') == before
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--set', changed(SMALL, 'products=mkl')), "products='mkl' is unknown")
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(**(SMALL | dict(products='mkl')))), "products='mkl' is unknown")
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
 
@@ -154,6 +153,6 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
 
 def test_a_run_has_the_cheaper_dropout(tmp_path):
-    recipe, out = get_recipe('demo', "steps=2 P_drop=0.1 N=1 d_model=16 d_ff=16 h=2 save_every='1 steps'"), tmp_path / 'run'
-    train(recipe, 'numbers_en_de', out)
+    recipe, out = get_recipe('demo', steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
+    train(recipe, ('numbers', 'en', 'de'), out)
     assert 'forward' in vars(new_model(recipe, out).src_position.dropout)

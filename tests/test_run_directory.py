@@ -11,7 +11,7 @@ from helpers import SMALL, TRAINED, change, content, in_here, names, refused, sp
 def test_other_tokenizer(own, capfd, tmp_path):
     "Another run's tokenizer with as many pieces."
     write(tmp_path / 'fr', train_en=names('en'), train_fr=names('fr'))
-    in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', '--set', SMALL)
+    in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', *flags(**SMALL))
     shutil.copy(tmp_path / 'other' / 'tokenizer.model', own)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'tokenizer.model is not the one')
 
@@ -32,7 +32,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     newest = sorted((own / 'checkpoints').iterdir())[-1]
     spoil(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
     write(tmp_path, train_en=names('en'), train_de=names('de'))
-    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=201', 1)
+    args = '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path, '--out', own, '--resume', *flags(**(TRAINED.replace('steps=200', 'steps=201', 1)))
     refused(in_here(capfd, 'train', *args), 'model.safetensors', said)
     spoil(own / 'model.safetensors', f)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'model.safetensors', said)

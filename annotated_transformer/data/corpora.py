@@ -19,7 +19,7 @@ from .text_files import (
 # %% ../../nbs/library/data/corpora.ipynb #load-numbers
 def load_numbers(data_dir, src:str, tgt:str, seed:int=0) -> DatasetDict:
     """The embedded corpus: names of 20,000 numbers to train on,
-    and of 500 others each for valid and test. Raises ValueError if a folder is given."""
+    and of 500 others each for valid and test. Raises ValueError if given a folder."""
     if data_dir is not None: raise ValueError(
         'number names are generated, data_dir is not used: leave it out')
     pairs = number_names(draw_numbers(seed), src, tgt)

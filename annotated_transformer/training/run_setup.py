@@ -157,8 +157,8 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
     tokenizer = run_dir if init_from else None
     key = data_key(recipe.preparation, corpus, data_dir, tokenizer)
     if key != read_config(run_dir, model).get('dataset_hash'): raise ValueError(
-        f'the text of {resolve_corpus(corpus)[0]} in {data_dir} has changed since {run_dir} '
-        f'was begun: restore it, {other}')
+        f'the text of {resolve_corpus(corpus)[0]} in {data_dir} has changed since '
+        f'{run_dir} was begun: restore it, {other}')
     start = newest_checkpoint(run_dir, skip_damaged)
     done = int(start.name[-8:]) if start else 0
     if done > steps: raise ValueError(
@@ -168,6 +168,7 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
     old, new = (learning_rate(r, max(1, done)) for r in (before, recipe))
     if done and old != new: print(
         f'steps={before.schedule.steps} → {steps}: with '
-        f'lr_scheduler_type={recipe.schedule.lr_scheduler_type} the learning rate of update {done} was {old:.2e} and is {new:.2e}',
+        f'lr_scheduler_type={recipe.schedule.lr_scheduler_type} the learning rate '
+        f'of update {done} was {old:.2e} and is {new:.2e}',
         file=sys.stderr)
     return start

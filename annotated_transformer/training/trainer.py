@@ -36,11 +36,12 @@ says = dict(
 def text_of(recipe:Recipe, run_dir:Path, pad_id:int, world:int) -> tuple:
     """The batches of training and validation. Raises ValueError if those of `world`
     processes cannot fit into memory."""
-    c, share = recipe.model, recipe.data.tokens // (world * recipe.optimization.accumulate)
-    data = batches_of(run_dir / 'data/train', recipe.data.tokens, pad_id, recipe.seed)
+    c, tokens = recipe.model, recipe.data.tokens
+    share = tokens // (world * recipe.optimization.accumulate)
+    data = batches_of(run_dir / 'data/train', tokens, pad_id, recipe.seed)
     valid = batches_of(run_dir / 'data/valid', max(share, c.max_len), pad_id, 0)
     fits(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
-         f'the logits of tokens={recipe.data.tokens}')
+         f'the logits of tokens={tokens}')
     return data, valid
 
 def look(watch, model, optimizer, run_dir, step, accelerator, log):
@@ -120,6 +121,7 @@ def train(
         if track: accelerator.init_trackers('tracked')
         model = new_model(recipe, run_dir, model, init_from if start is None else None)
         loop(recipe, run_dir, accelerator, start, model, watch)
-        on_main(accelerator, lambda: average_checkpoints(run_dir, recipe.checkpoints.average))
+        n = recipe.checkpoints.average
+        on_main(accelerator, lambda: average_checkpoints(run_dir, n))
         accelerator.end_training()
     finally: lock.release()

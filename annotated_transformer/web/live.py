@@ -199,13 +199,14 @@ def page_data(
     each = {lang: [*map(namer(lang), range(100))] for lang in ('en', 'de')}
     words = {w for s in sources for w in re.findall(r'[^\s,.-]+', s)}
     return words_of_page(config, model, names) | dict(
-        source=config['source_lang'], target=config['target_lang'], small=small, colours=colours,
+        source=config['source_lang'], target=config['target_lang'], small=small,
+        colours=colours,
         names=names and each,
         words=sorted(words) if len(words) <= 300 else [], tests=tests, whole=right[()],
         most=max(map(len, translator.encode(sources))) * 3 // 2,
         effects={off[0]: n for off, n in right.items() if len(off) == 1},
         experiments=[] if small else experiments(
             measured, tests, names and config['source_lang'] == 'en'),
-        draws=sources if not names or config['dataset'][:7] != 'numbers' else None,
+        draws=sources if not names or config['dataset'] != 'numbers' else None,
         first=max(sources[:20], key=lambda s: (len(s) < 45, len(s))),
         look=dict(kind='memory', layer=model.config.N - 1, head='all'))

@@ -41,27 +41,27 @@ def wmt14(folder, **rows):
         write(folder, **{f'{split}_jsonl': '\n'.join(lines) + '\n'})
 
 # name: (command, arguments, what the message must say, what is done before); {run} is a trained run, {tmp} a folder of its own, {text} files of text
-T = ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{text}', '--out', '{tmp}/out', '--set', SMALL]
+T = ['--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--out', '{tmp}/out', *flags(**SMALL)]
 
 def train(changes='', **files): return ['train', [*T[:-1], changed(SMALL, changes)], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
 
 def resume(changes='', before=None):
-    settings = changed(changed(TRAINED, 'steps=201'), changes)
-    return ['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{corpus}', '--out', '{run}', '--resume', '--set', settings], before and (lambda run, tmp: before(run))]
+    settings = changed(TRAINED | dict(steps=201), changes)
+    return ['train', ['--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{corpus}', '--out', '{run}', '--resume', *flags(**settings)], before and (lambda run, tmp: before(run))]
 
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
 
 CASES = {
     # the command line
     'no such recipe': (['train', ['--recipe', 'huge'], None], "no recipe 'huge'", 'multi30k_tiny'),
-    'no such corpus': (['train', ['--recipe', 'demo', '--corpus', 'europarl'], None], "no corpus 'europarl'"),
-    'no such folder': (['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{tmp}/none', '--out', '{tmp}/out'], None], 'none does not exist'),
-    'folder missing': (['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--out', '{tmp}/out'], None], 'needs data_dir'),
-    'folder with numbers': (['train', ['--recipe', 'demo', '--corpus', 'numbers', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'leave data_dir out'),
+    'no such corpus': (['train', ['--recipe', 'demo', '--dataset', 'europarl'], None], "no corpus 'europarl'"),
+    'no such folder': (['train', ['--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/none', '--out', '{tmp}/out'], None], 'none does not exist'),
+    'folder missing': (['train', ['--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--out', '{tmp}/out'], None], 'needs data_dir'),
+    'folder with numbers': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'leave data_dir out'),
     'empty --out': (['train', ['--out', ''], None], '--out is empty'),
     'comma in --out': (['train', [*T[:7], '{tmp}/run,v2', *T[8:]], None], 'no comma'),
     '--out is a file': (['train', [*T[:7], '{text}/train.en', *T[8:]], None], 'train.en is a file'),
-    'open quote in --set': (train("save_every='2 steps"), '--set', 'quotation'),
+    'open quote in --set': (train("save_every='2 steps"), *flags(**('quotation'))),
     'spaces around =': (train('steps = 20'), "is not name=value"),
     'no value': (train('clip='), "'clip=' is not name=value"),
     'a key twice': (train('clip=1 clip=2'), 'clip is there twice'),
@@ -120,9 +120,9 @@ CASES = {
     'too few to split': (train(train_en='a\n', train_de='b\n'), 'too few to cut off'),
     'all too long': (train('max_len=1'), 'no pair has at most max_len=1'),
     'one too long': (train('max_len=5 too_long=refuse'), 'more than max_len=5'),
-    'wmt14 without data': (['train', ['--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
-    'wmt14 of other columns': (['train', ['--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
-    'no test split': (['train', ['--recipe', 'demo', '--corpus', 'multi30k_en_de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
+    'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
+    'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
+    'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
     'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write(tmp, b='eins\n')], 'has 60', 'has 1'),
     'baseline of another length': (['evaluate', ['{run}', '--baseline', '{text}/train.en'], None], 'has 60 lines, the test set has'),
     'empty baseline': (['evaluate', ['{run}', '--baseline', '{tmp}/b'], lambda run, tmp: write(tmp, b='')], 'b is empty'),
@@ -154,7 +154,7 @@ CASES = {
     'pieces: cut': (resume('', lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
     'checkpoint: a pickle': (resume('', pickled), 'training.pt holds no state of this training'),
     'checkpoint: cut': (resume('', lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_damaged'),
-    'another corpus': (['train', ['--recipe', 'demo', '--corpus', 'numbers', '--out', '{run}', '--resume', '--set', SMALL], None], 'begun with another'),
+    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--out', '{run}', '--resume', *flags(**SMALL)], None], 'begun with another'),
 }
 
 def prepare(case, run, corpus, tmp):

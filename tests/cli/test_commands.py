@@ -35,7 +35,7 @@ BAD = {
 @pytest.mark.parametrize('case', BAD)
 def test_bad_training_input(capfd, case, tmp_path):
     files, changes, messages = BAD[case]
-    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
+    result = in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', *flags(**changes))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 
@@ -53,7 +53,7 @@ def test_both_spellings():
 def test_ascii_terminal(trained):
     "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
     env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')
-    demo = run('demo', '--out', trained.parent / 'ascii', '--set', changed(SMALL, 'steps=2'), env=env)
+    demo = run('demo', '--out', trained.parent / 'ascii', *flags(**(SMALL | dict(steps=2))), env=env)
     assert demo.returncode == 0 and 'seven \\u2192 ' in demo.stdout, demo.stderr
     assert '\u00fcnf'.encode() in run('translate', trained, stdin=b'five\n', env=env).stdout
 

@@ -32,7 +32,7 @@ recipes['gated_tiny'] = Recipe(GatedConfig(vocab_size=80, N=1, d_model=32, d_ff=
 def own(tmp_path_factory):
     folder = write(tmp_path_factory.mktemp('own'), train_en=names('en', 200), train_de=names('de', 200), test_en=names('en', 5), test_de=names('de', 5))
     (folder / 'my_gated.py').write_text(OWN)
-    result = run('train', '--import', 'my_gated', '--recipe', 'gated_tiny', '--corpus', 'text_en_de', '--data_dir', '.', '--out', 'run', cwd=folder)
+    result = run('train', '--import', 'my_gated', '--recipe', 'gated_tiny', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '.', '--out', 'run', cwd=folder)
     assert result.returncode == 0, result.stderr
     return folder
 

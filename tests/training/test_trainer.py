@@ -24,19 +24,19 @@ def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
     from accelerate.state import AcceleratorState
     AcceleratorState._reset_state(True)
     monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'fp16')
-    try: refused(in_here(capfd, 'train', '--out', tmp_path / 'a', '--set', SMALL), 'fp16 needs a GPU')
+    try: refused(in_here(capfd, 'train', '--out', tmp_path / 'a', *flags(**SMALL)), 'fp16 needs a GPU')
     finally: AcceleratorState._reset_state(True)
 
 
-EARLY = changed(SMALL, "steps=40 peak_lr=1e-12 save_every='2 steps' patience=3 average=2")
+EARLY = SMALL | dict(steps=40, peak_lr=1e-12, save_every='2 steps', patience=3, average=2)
 
 def test_early_stopping(capfd, tmp_path):
     "A model that learns nothing ends after `patience` validations; interrupted and resumed, at the same place with the same weights."
     text, both = write(tmp_path / 'text', train_en=names('en'), train_de=names('de')), []
-    def go(out, settings, *more): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', settings, *more)
-    noise = changed(EARLY, 'peak_lr=0.5')                         # best at the first validation or soon after
+    def go(out, settings, *more): return in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', out, *flags(**settings), *more)
+    noise = EARLY | dict(peak_lr=0.5)                         # best at the first validation or soon after
     ran(go(tmp_path / 'whole', noise))
-    ran(go(tmp_path / 'parts', changed(noise, 'steps=4')))
+    ran(go(tmp_path / 'parts', noise | dict(steps=4)))
     said = ran(go(tmp_path / 'parts', noise, '--resume')).stderr
     for out in 'whole', 'parts':
         losses = [m['valid_loss'] for m in read_metrics(tmp_path / out) if 'valid_loss' in m]
@@ -51,13 +51,13 @@ def test_early_stopping(capfd, tmp_path):
     assert f'{2 * len(losses) + 2} updates' in more.stderr
 
 def test_patience_of_nothing(capfd, tmp_path):
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'out', '--set', changed(SMALL, 'patience=0')), 'patience=0 must be at least 1')
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'out', *flags(**(SMALL | dict(patience=0)))), 'patience=0 must be at least 1')
 
 def test_bleu_in_the_log(capfd, tmp_path):
     "It is logged and samples are kept; the weights are those of a run without it."
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for out, more in ('with', ['--bleu', '10']), ('without', []):
-        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / out, '--set', changed(SMALL, 'steps=4'), *more))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', tmp_path / out, *flags(**(SMALL | dict(steps=4))), *more))
     assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
     lines = read_metrics(tmp_path / 'with')
     assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in read_metrics(tmp_path / 'without'))
@@ -65,7 +65,7 @@ def test_bleu_in_the_log(capfd, tmp_path):
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
     refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
 
-CHANGES = "N=1 d_model=32 d_ff=64 vocab_size=100 tokens=512 steps=12 warmup_steps=6 average=2 save_every='4 steps'"
+CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, tokens=512, steps=12, warmup_steps=6, average=2, save_every='4 steps')
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
 
 def command(folder, out, changes='', processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', out, '--set', changed(CHANGES, changes), *extra]
+    args = ['--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', folder, '--out', out, *flags(**(changed(CHANGES, changes))), *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def launch(*args, check=True):
@@ -86,7 +86,7 @@ def small_run(folder, out, changes='', resume=False, **options):
     "What `launch` does with one process, here: starting Python takes longer than these runs."
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    training.train(get_recipe('demo', changed(CHANGES, changes)), 'text_en_de', out, folder, resume, **options)
+    training.train(get_recipe('demo', changed(CHANGES, changes)), ('text', 'en', 'de'), out, folder, resume, **options)
     torch.set_num_threads(threads)
 
 def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
@@ -358,7 +358,7 @@ def test_sharded_model(tmp_path):
 def test_interrupted_between_checkpoints(folder, monkeypatch):
     "Stopped after update 9 of 12, with checkpoints every 4: the last one averages those of 8 and 12, as if it had never stopped."
     recipe = get_recipe('demo', CHANGES)
-    training.train(recipe, 'text_en_de', folder / 'here', folder)
+    training.train(recipe, ('text', 'en', 'de'), folder / 'here', folder)
     done = []
     def interrupting(*args, update=training.update):
         done.append(1)
@@ -366,9 +366,9 @@ def test_interrupted_between_checkpoints(folder, monkeypatch):
         return update(*args)
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match='0'):
         patch.setattr(training, 'update', interrupting)
-        training.train(recipe, 'text_en_de', folder / 'between', folder)
+        training.train(recipe, ('text', 'en', 'de'), folder / 'between', folder)
     assert [p.name for p in checkpoints(folder / 'between', '*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
-    training.train(recipe, 'text_en_de', folder / 'between', folder, resume=True)
+    training.train(recipe, ('text', 'en', 'de'), folder / 'between', folder, resume=True)
     assert [p.name for p in checkpoints(folder / 'between', '*')] == ['step-00000008', 'step-00000012']
     assert_close(weights(folder / 'between'), weights(folder / 'here'), rtol=0, atol=0)
 

@@ -33,7 +33,8 @@ class Parser(Translator):
         parser = super().from_pretrained(run_dir, *args, **kwargs)
         pieces = parser.tokenizer.pieces(range(parser.tokenizer.vocab_size))
         if parser.config['text'] != 'words' or not any(p[:2] == '▁(' for p in pieces):
-            raise ValueError(f'{run_dir} does not write trees: train --dataset treebank')
+            raise ValueError(
+                f'{run_dir} does not write trees: train --dataset treebank')
         return parser
 
     @property
