@@ -23,7 +23,7 @@ from annotated_transformer.cpu import (
     OneDNNProduct, by_onednn, faster_products, has_onednn, use_cheap_dropout,
     use_onednn)
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.recipe import recipes
+from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.transformer import Transformer
 

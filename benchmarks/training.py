@@ -25,7 +25,7 @@ from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
     by_onednn, faster_products, has_onednn, use_cheap_dropout, use_onednn)
-from annotated_transformer.recipe import recipes
+from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.train_step import update
 from annotated_transformer.model.transformer import Transformer
 
@@ -177,7 +177,7 @@ def main(a):
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
         return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces),
                     of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])),
-                    hours_of_the_run=median(t) * get_recipe(a.recipe).steps / 3600, **gpu)
+                    hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.steps / 3600, **gpu)
     models = {name: row(name, t[2:]) for name, t in times.items()}
     products = {} if cuda else dict(products='onednn' if a.products == 'both' else a.products, faster_products=measured)
     device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'

@@ -16,7 +16,7 @@ from annotated_transformer.run_directory import checkpoints, open_run, read_metr
 from annotated_transformer.inference.evaluation import evaluate
 from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
-from annotated_transformer.recipe import recipe_of, recipes
+from annotated_transformer.recipe import get_recipe, recipe_of
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.inference.translator import Translator
 
@@ -32,7 +32,7 @@ def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{ste
 
 def hours(run):
     "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
-    data = batches_of(Path(run) / 'data/train', recipe_of(run).tokens, 0, 0)
+    data = batches_of(Path(run) / 'data/train', recipe_of(run).data.tokens, 0, 0)
     tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
     lines = [m for m in read_metrics(run) if 'loss' in m]
     return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600
@@ -50,7 +50,7 @@ def main(a):
     rows, translations = [], []
     for run in a.runs:
         scores, written = of(Translator.from_pretrained(run), test)
-        rows.append(dict(seed=recipe_of(run).seed, updates=recipe_of(run).steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
+        rows.append(dict(seed=recipe_of(run).seed, updates=recipe_of(run).schedule.steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
                          unchanged=recipe_of(run).model == get_recipe('multi30k_tiny').model, metrics=read_metrics(run)))
         translations.append(written)
         print(f'{run}: {scores[key]:.2f} on test_2016_flickr', flush=True)

@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import SMALL, changed, content, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL, content, flags, in_here, names, ran, refused, write
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -27,13 +27,13 @@ def test_products(capfd, tmp_path):
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        ran(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', out, *flags(**(SMALL | dict(products=products)))))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(SMALL | dict(products=products))))
         multiplies = json.loads((out / 'config.json').read_text())['multiplies']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = content(tmp_path / 'onednn')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(**(SMALL | dict(products='pytorch')))), 'products (onednn → pytorch)')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(SMALL | dict(products='pytorch'))), 'products (onednn → pytorch)')
     assert content(tmp_path / 'onednn') == before
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(**(SMALL | dict(products='mkl')))), "products='mkl' is unknown")
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(SMALL | dict(products='mkl'))), "products='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
 

@@ -102,7 +102,9 @@ def arguments(
     parser = anno_parser(func, prog=func.__name__)
     parser.error, parser.allow_abbrev = refuse, False
     parser.print_help = lambda: pydoc.pager(parser.format_help())
-    if hasattr(func, 'add_flags'): func.add_flags(parser, argv)
+    if hasattr(func, 'add_flags'):
+        parser.usage = f'{func.__name__} [OPTIONS]'             # they would fill a screen
+        func.add_flags(parser, argv)
     parser.add_argument('--import', action='append', metavar='MODULE',
                         help='your module, or .py file, with models; may be repeated')
     parser.add_argument('--debug', action='store_true', help='show tracebacks')

@@ -21,7 +21,7 @@ def load_numbers(data_dir, src:str, tgt:str, seed:int=0) -> DatasetDict:
     """The embedded corpus: names of 20,000 numbers to train on,
     and of 500 others each for valid and test. Raises ValueError if given a folder."""
     if data_dir is not None: raise ValueError(
-        'number names are generated, data_dir is not used: leave it out')
+        'number names are generated, nothing is read: leave data_dir out')
     pairs = number_names(draw_numbers(seed), src, tgt)
     return DatasetDict(train=store(pairs[:20000]), valid=store(pairs[20000:20500]),
                        test=store(pairs[20500:]))
@@ -157,8 +157,11 @@ def resolve_corpus(
 ) -> tuple[str, str, str]:   # data set, source language, target language
     "Raises ValueError on an unknown data set, or if a language is missing."
     if isinstance(corpus, dict): return 'custom', *columns_of(corpus)
-    name, source, target = ((corpus, None, None) if isinstance(corpus, str)
-                            else tuple(corpus))
+    if isinstance(corpus, str): corpus = corpus, None, None
+    if not isinstance(corpus, (tuple, list)) or len(corpus) != 3: raise ValueError(
+        'a corpus is the name of a data set, a name and two languages, or a '
+        f'DatasetDict with a split train, not {corpus!r:.80}')
+    name, source, target = corpus
     if name not in DATASETS: raise ValueError(
         f'no data set {name!r}; known: {", ".join(DATASETS)} (text: your own files)')
     _, *default = DATASETS[name]

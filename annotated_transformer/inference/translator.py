@@ -61,7 +61,7 @@ class Translator:
         blanks and invisible characters at the ends."""
         sentences = [*map(bare, sentences)]
         moses = self.config['text'] == 'moses_lc'
-        return moses_lc(sentences, self.config[side]) if moses else sentences
+        return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
 
     def encode(self, sentences):
         "Source ids of each sentence, eos last."

@@ -170,7 +170,7 @@ def words_of_page(
     numbers:bool,        # does it translate names of numbers?
 ) -> dict:               # what the page says first, and above the field
     src, tgt = (languages.get(config[side], config[side])
-                for side in ('source', 'target'))
+                for side in ('source_lang', 'target_lang'))
     c = model.config
     what = 'numbers' if numbers else 'sentences'
     weights = sum(w.numel() for w in model.parameters())

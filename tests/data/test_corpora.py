@@ -4,7 +4,7 @@ import json
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
-from helpers import SMALL, changed, in_here, ran, refused, write
+from helpers import SMALL, flags, in_here, ran, refused, write
 
 from annotated_transformer.data.corpora import load
 from annotated_transformer.data.number_names import namer
@@ -19,23 +19,23 @@ def splits(n=60, **columns):
 
 def test_own_splits(tmp_path):
     "A DatasetDict in memory is trained on, and the run goes on in another process' copy of it, but not with another text."
-    recipe = get_recipe('demo', SMALL)
+    recipe = get_recipe('demo', **SMALL)
     train(recipe, splits(), tmp_path / 'out')
-    train(get_recipe('demo', SMALL | dict(steps=4)), splits(), tmp_path / 'out', resume=True)
+    train(get_recipe('demo', **SMALL | dict(steps=4)), splits(), tmp_path / 'out', resume=True)
     config = json.loads((tmp_path / 'out/config.json').read_text())
-    assert config['corpus'] == 'own_en_de' and (config['source'], config['target']) == ('en', 'de')
-    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', SMALL | dict(steps=6)), splits(61), tmp_path / 'out', resume=True)
+    assert (config['dataset'], config['source_lang'], config['target_lang']) == ('custom', 'en', 'de')
+    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', **SMALL | dict(steps=6)), splits(61), tmp_path / 'out', resume=True)
     with pytest.raises(ValueError, match='the same two columns'): train(recipe, splits(en='en', de='de', fr='fr'), tmp_path / 'other')
 
 def test_hub_data(capfd, tmp_path):
     "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
     rows = '\n'.join(json.dumps(dict(translation=dict(en=namer('en')(i), de=namer('de')(i)))) for i in range(60))
     write(tmp_path / 'set', train_jsonl=rows)
-    def go(where, corpus=('hub', 'en', 'de')): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', corpus, '--data_dir', where, '--out', tmp_path / 'out', *flags(**SMALL))
-    refused(go(tmp_path / 'set', ('hub', 'en', 'fr')), 'no column fr, there are translation.')
+    def go(where, target='de'): return in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--out', tmp_path / 'out', *flags(SMALL))
+    refused(go(tmp_path / 'set', 'fr'), 'no column fr, there are translation.')
     refused(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
     refused(go('no/body@main'), 'no/body@main holds no data set that can be read')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'hub_en_de needs data_dir, OWNER/NAME of the hub')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
     ran(go(tmp_path / 'set'))
 
 EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
