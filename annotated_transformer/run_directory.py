@@ -10,13 +10,10 @@ import json, os, re, shlex
 from pathlib import Path
 from fastcore.basics import patch
 from filelock import FileLock, Timeout
-from torch import nn
 from .data.tokenizer import Tokenizer, tokenizer_files
 from .model.pretrained import (
     check_config, differences, made_for, read_weights)
-from .model.seq2seq import build, kinds_of
-from annotated_transformer.model.transformer import (  # noqa: F401 (makes it known)
-    Transformer)
+from .model.seq2seq import Seq2SeqModel, build, get_architecture
 from .utils.io import claim, digest, lock_name, read_json
 from .utils.validation import UserError, check
 
@@ -131,15 +128,14 @@ def weights(self:RunDirectory,
 def load_model(
     run_dir,             # folder that training wrote
     weights='average',   # or 'best', 'last', or a .safetensors file in the run
-) -> nn.Module:          # the trained model, in evaluation mode
+) -> Seq2SeqModel:       # the trained model, in evaluation mode
     """Load a trained model. Raises FileNotFoundError naming what is missing,
     ValueError naming what is damaged or does not belong together."""
     run = RunDirectory(run_dir)
     config, path = run.config, run.weights(weights)
-    kind, _ = kinds_of(config['architecture'])
-    settings = kind(**config['model'])
+    settings = get_architecture(config['architecture']).config_class(**config['model'])
     made_for(path, settings)                           # before anything is built
-    model = build(settings, config['pad_id'])
+    model = build(config['architecture'], settings, config['pad_id'])
     model.load_state_dict(read_weights(path, model), strict=False)
     return model.eval()
 
@@ -166,7 +162,7 @@ class RunInUse(FileExistsError):
     "Another process holds the lock of a run."
 
 @patch
-def acquire(self:RunDirectory, corpus:str, data_dir=None):
+def acquire(self:RunDirectory, dataset:str, data_dir=None):
     """Take the folder: nobody else's, no other run in it, apart from the text.
     Raises OSError saying which it is not, ValueError if its name cannot be one."""
     name = os.fsencode(self.path).decode(errors='replace')
@@ -177,7 +173,7 @@ def acquire(self:RunDirectory, corpus:str, data_dir=None):
                          'name: use letters of UTF-8, no ::, no scheme, no ~ in front')
     if data_dir is not None:
         out, text = self.path.resolve(), Path(data_dir).resolve()
-        every_file = not corpus.startswith(('text', 'multi30k', 'numbers'))  # is read
+        every_file = dataset not in ('text', 'multi30k', 'numbers')     # is read
         if text.is_relative_to(out) or every_file and out.is_relative_to(text):
             raise FileExistsError(f'the text in {data_dir} and the run in {self} '
                                   'would share a folder: choose another --out')
@@ -192,8 +188,8 @@ def check_alike(runs:list):
     "Raises ValueError naming what the members of an ensemble do not have in common."
     def of(run):
         c = run.config
-        task = 'labels' if c['architecture'] == 'classifier' else 'text'
-        return dict(source=c['source'], target=c['target'], text=c['text'], task=task,
+        return dict(source=c['source_lang'], target=c['target_lang'], text=c['text'],
+                    task=get_architecture(c['architecture']).task,
                     tokenizer=[digest(p)[:8] for p in tokenizer_files(run)])
     for other in runs[1:]:
         for k, (a, b) in differences(of(runs[0]), of(other)).items(): raise UserError(

@@ -51,7 +51,7 @@ def process(corpus, data_dir, run_dir, recipe, changes, look, started):
                                (preparation, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): timed(owner, name, stage, seconds)
     run_dir, begin, cpu = Path(run_dir), time.perf_counter(), sum(os.times()[:4])
     run_dir.mkdir(parents=True)
-    runs.create_run(RunDirectory(run_dir), get_recipe(recipe, changes), corpus, data_dir)
+    runs.create_run(RunDirectory(run_dir), get_recipe(recipe, **changes), corpus, data_dir)
     pairs, prepared = datasets.load_from_disk(run_dir / 'data' / 'train'), time.perf_counter()
     batches, planned = Batches(pairs, 4096), time.perf_counter()
     batches[0]
@@ -73,7 +73,7 @@ def anonymous_mb(pid):
 
 def run(*args):
     "Start `process` and watch its memory."
-    child = subprocess.Popen([sys.executable, __file__, '--process', json.dumps([*map(str, args), str(time.time())])], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, __file__, '--process', json.dumps([*(a if isinstance(a, (dict, tuple)) else str(a) for a in args), str(time.time())])], stdout=subprocess.PIPE, text=True)
     lines, peak = [], 0.
     reader = threading.Thread(target=lambda: lines.extend(child.stdout))
     reader.start()
@@ -84,7 +84,7 @@ def run(*args):
     if child.wait(): sys.exit(f'failed: {args}')
     return json.loads(lines[-1]) | dict(anonymous_MB=peak)
 
-def corpus(name, data_dir, folder, recipe, changes=''):
+def corpus(name, data_dir, folder, recipe, changes):
     "A first and a second process on one corpus."
     first = run(name, data_dir, folder / 'first', recipe, changes, 'no')
     second = run(name, data_dir, folder / 'second', recipe, changes, 'no')
@@ -111,11 +111,11 @@ def main():
         for n in a.pairs:
             (folder / str(n) / 'text').mkdir(parents=True)
             write_pairs(folder / str(n) / 'text', n)
-            results[f'{n} pairs'] = corpus('text_en_de', folder / str(n) / 'text', folder / str(n), 'demo', f'vocab_size={a.vocab}')
+            results[f'{n} pairs'] = corpus(('text', 'en', 'de'), folder / str(n) / 'text', folder / str(n), 'demo', dict(vocab_size=a.vocab))
         if a.multi30k:
             for text in ('raw', 'moses_lc'):
                 print(f'Multi30k, {text}')
-                results[f'multi30k, {text}'] = corpus('multi30k', a.multi30k, folder / text, 'multi30k_tiny', f'text={text}')
+                results[f'multi30k, {text}'] = corpus('multi30k', a.multi30k, folder / text, 'multi30k_tiny', dict(text=text))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
 
 if __name__ == '__main__': main()

@@ -34,7 +34,7 @@ def other_class(translator, folder):
     folder.mkdir()
     for name in 'source.spm', 'target.spm': t.save(folder / name)
     (folder / 'vocab.json').write_text(json.dumps({token: i for i, token in enumerate(t.pieces(range(t.vocab_size)))}))
-    (folder / 'tokenizer_config.json').write_text(json.dumps(dict(source_lang=translator.config['source'], target_lang=translator.config['target'], bos_token='<s>')))
+    (folder / 'tokenizer_config.json').write_text(json.dumps(dict(source_lang=translator.config['source_lang'], target_lang=translator.config['target_lang'], bos_token='<s>')))
     return transformers.MarianTokenizer.from_pretrained(folder)
 
 def tokenized(tokenizer, ours, texts):
@@ -71,7 +71,7 @@ def main(a):
     if hasattr(transformers.utils.logging, 'disable_progress_bar'): transformers.utils.logging.disable_progress_bar()
     translator, (sources, references) = Translator.from_pretrained(a.run, device='cpu'), test_split(a.run)
     ours, begun = translator.tokenizer, time.process_time()
-    prepare = (lambda lines: moses_lc(lines, translator.config['source'])) if translator.config['text'] == 'moses_lc' else list
+    prepare = (lambda lines: moses_lc(lines, translator.config['source_lang'])) if translator.config['text'] == 'moses_lc' else list
     with TemporaryDirectory() as tmp:
         folder = Path(tmp) / 'export'
         to_transformers(a.run, folder)

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from annotated_transformer.cpu import (
     OneDNNLinear, OneDNNProduct, SharedDropout, by_onednn, exchange_layers, faster_products, has_onednn)
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.recipe import recipes
+from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.transformer import Transformer
 
@@ -113,7 +113,7 @@ def one_update(model, optimizer, *args, **options):
 
 def of_recipe(name, tokens, rounds, variants=variants):
     torch.manual_seed(0)
-    c, took = recipes[name].model, {k: [] for k in variants}
+    c, took = get_recipe(name).model, {k: [] for k in variants}
     model = Transformer(c)
     optimizer = adam(model)
     for group in optimizer.param_groups: group['lr'] = 1e-5
@@ -150,13 +150,13 @@ def dropout(rounds):
     ways = {"PyTorch's": dict(), 'four from one draw': dict(cheap=True), 'none': dict(drops=False)}
     sizes = ('base', 1024, rounds), ('multi30k_tiny', 8192, 2 * rounds), ('parsing_small', 4096, 2 * rounds)
     found = {name: of_recipe(name, tokens, n, ways) for name, tokens, n in sizes}
-    for name, run in found.items(): run.update(P_drop=recipes[name].model.P_drop, d_model=recipes[name].model.d_model)
+    for name, run in found.items(): run.update(P_drop=get_recipe(name).model.P_drop, d_model=get_recipe(name).model.d_model)
     return dict(recipes=found)
 
 # ---------------------------------------------------------------- threads
 def count_updates(seconds):
     "Updates of a small model in a given time, which begins when the parent says so."
-    c = recipes['multi30k_tiny'].model
+    c = get_recipe('multi30k_tiny').model
     torch.manual_seed(0)
     model = Transformer(c).train()
     optimizer = adam(model)

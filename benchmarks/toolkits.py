@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-RECIPE, CORPUS = 'multi30k_tiny', 'multi30k_en_de'
+RECIPE, CORPUS = 'multi30k_tiny', ('multi30k', 'en', 'de')
 JOEY_SEED = 42          # its own default
 WARMUP = 200            # updates in which the learning rate grows: a tenth of the recipe's, so that few updates show that all learn
 
@@ -57,8 +57,8 @@ def ours(turns, said):
     "`transformer_train` as it is, but for what `steps` change in it."
     from annotated_transformer.training import trainer as training
     from annotated_transformer.recipe import get_recipe
-    changes = f"steps=1000000 save_every='1000000 steps' warmup_steps={WARMUP}"       # as in the other two, nothing is validated or saved
-    for step in said['steps']: changes += ' ' + (changed[step](training) or '')
+    changes = dict(steps=1000000, save_every='1000000 steps', warmup_steps=WARMUP)       # as in the other two, nothing is validated or saved
+    for step in said['steps']: changes |= changed[step](training) or {}
     update = training.update
     def watched(model, optimizer, src, tgt, *args):
         turns.begin((src != 0).sum().item(), (tgt[:, 1:] != 0).sum().item(), src.shape, tgt[:, 1:].shape)
@@ -66,7 +66,7 @@ def ours(turns, said):
         turns.losses.append(loss / n)
         return loss, n, norm
     training.update = watched
-    training.train(get_recipe(RECIPE, changes), CORPUS, said['out'], said['data'])
+    training.train(get_recipe(RECIPE, **changes), CORPUS, said['out'], said['data'])
 
 def entropy(eps_ls, V):
     "Of JoeyNMT's smoothed targets: what its loss leaves out, so that losses can be compared."
@@ -107,7 +107,7 @@ def trainer(turns, said):
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
-    from annotated_transformer.recipe import recipes
+    from annotated_transformer.recipe import get_recipe
     from training import Marian
     pairs = load_from_disk(f"{said['folder']}/train")
     bos = pairs[0]['tgt'][0]
@@ -124,7 +124,7 @@ def trainer(turns, said):
             turns.losses.append(loss)
             return loss
     set_seed(0)
-    model = Marian(recipes[RECIPE].model).body
+    model = Marian(get_recipe(RECIPE).model).body
     model.config.decoder_start_token_id = bos
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({'<pad>': 0, '<unk>': 3}, '<unk>')), pad_token='<pad>')    # only pads
     grouped = (dict(train_sampling_strategy='group_by_length') if 'train_sampling_strategy' in {f.name for f in fields(Seq2SeqTrainingArguments)}
@@ -204,7 +204,7 @@ def written_out(training):
         return F.dropout(scores.softmax(-1), p) @ V
     F.scaled_dot_product_attention = attention
     FeedForward.forward = lambda self, x: self.W_2(F.dropout(self.W_1(x).relu(), .3, self.training))
-    return 'P_attn=0.3'
+    return dict(P_attn=.3)
 
 def loop_of_adam(training):
     "JoeyNMT's: PyTorch's Adam as it comes, which goes through the parameters one by one, in several operations each."
@@ -230,7 +230,7 @@ def smoother(training):
         return LabelSmoother(eps_ls)((logits,), target.masked_fill(target == pad_id, -100)) * n, n
     update.label_smoothed_loss = loss
 
-changed = {'products by PyTorch': lambda training: 'products=pytorch', 'random batches': batches_by(as_they_come), 'targets as a matrix': dense_loss, 'attention written out': written_out, 'Adam one by one': loop_of_adam,
+changed = {'products by PyTorch': lambda training: dict(products='pytorch'), 'random batches': batches_by(as_they_come), 'targets as a matrix': dense_loss, 'attention written out': written_out, 'Adam one by one': loop_of_adam,
            'grouped batches': batches_by(grouped), 'the model of Marian': marian, 'the loss of the trainer': smoother}
 toolkits = {'ours': ours, 'JoeyNMT': joeynmt, 'Seq2SeqTrainer': trainer}
 ways = {'JoeyNMT': list(changed)[:5], 'Seq2SeqTrainer': [*list(changed)[:1], *list(changed)[5:]]}     # toolkit → the steps to it
@@ -260,9 +260,9 @@ def prepare(a, folder):
     import numpy as np
     from datasets import load_from_disk
     from annotated_transformer.data.preprocessing import data_key, make_data
-    from annotated_transformer.recipe import recipes
+    from annotated_transformer.recipe import get_recipe
     from annotated_transformer.data.tokenizer import Tokenizer
-    r = recipes[RECIPE]
+    r = get_recipe(RECIPE)
     (folder / 'runs').mkdir()
     (folder / 'runs' / '.data').symlink_to(Path(a.store).resolve() if a.store else folder)
     store = folder / 'runs' / '.data' / data_key(r.preparation, CORPUS, a.data)
@@ -280,7 +280,7 @@ def prepare(a, folder):
             if (same := sum(x == y for x, y in zip(t.encode(text), ids)) / len(ids)) < .999: sys.exit(f'error: only {same:.2%} of the {lang} text is cut into the same tokens again')
             (given / f'{split}.{lang}').write_text('\n'.join(text) + '\n')
     pairs = load_from_disk(store / 'train')
-    return sentences(np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1, r.tokens), given
+    return sentences(np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1, r.data.tokens), given
 
 def measure(a, folder):
     "name → what it reported in each turn, the first being the warm-up; and who is left out, and why."

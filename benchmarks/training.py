@@ -25,7 +25,7 @@ from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
     by_onednn, faster_products, has_onednn, tune_training)
-from annotated_transformer.recipe import recipes
+from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.train_step import Objective, update
 from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
@@ -162,7 +162,7 @@ p.add_argument('--out', help='write the results to this JSON file, too')
 def main(a):
     if a.cpu_time and (a.threads > 1 or a.device == 'cuda'): sys.exit('error: --cpu-time needs --device cpu --threads 1')
     torch.set_num_threads(a.threads)
-    c, cuda, peak, entries = recipes[a.recipe].model, a.device == 'cuda', 0., {}
+    c, cuda, peak, entries = get_recipe(a.recipe).model, a.device == 'cuda', 0., {}
     accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
     batches = draw_batches(a.tokens, c.vocab_size, a.rounds)
     measured = 'pytorch' if cuda else faster_products(c.d_model)
@@ -187,7 +187,7 @@ def main(a):
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
         return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces),
                     of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])),
-                    hours_of_the_run=median(t) * recipes[a.recipe].steps / 3600, **gpu)
+                    hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.steps / 3600, **gpu)
     models = {name: row(name, t[2:]) for name, t in times.items()}
     products = {} if cuda else dict(products='onednn' if a.products == 'both' else a.products, faster_products=measured)
     device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'

@@ -19,30 +19,30 @@ from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from recording import Parts, provenance
+from recording import Parts, provenance, read_arguments
 
 ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
-    'encoder': ('thucnews', 'classify_small', '', None), 'bigrams': ('thucnews', 'classify_small', 'bigrams=100000', None),
-    'bag': ('thucnews', 'classify_small', 'N=0 positions=none', None), 'bag, bigrams': ('thucnews', 'classify_small', 'N=0 positions=none bigrams=100000', None),
-    'no positions': ('thucnews', 'classify_small', 'positions=none', None), 'no attention': ('thucnews', 'classify_small', 'attention=none', None),
-    'heads by view': ('thucnews', 'classify_small', 'attention=blocks', None), 'first': ('thucnews', 'classify_small', 'pooling=first', None),
-    'max': ('thucnews', 'classify_small', 'pooling=max', None), 'flat': ('thucnews', 'classify_small', 'pooling=flat', None), 'heads by view, flat': ('thucnews', 'classify_small', 'attention=blocks pooling=flat', None),
-    'one layer': ('thucnews', 'classify_small', 'N=1', None), 'four layers': ('thucnews', 'classify_small', 'N=4', None),
-    **{f'encoder, {n}': ('thucnews', 'classify_small', f'steps={steps}', n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
-    'bigrams, flat': ('thucnews', 'classify_small', 'bigrams=100000 pooling=flat', None),   # asked when the others had been seen
-    'AG News': ('ag_news', 'classify_pieces', '', None), 'AG News, bag': ('ag_news', 'classify_pieces', 'N=0 positions=none', None),
-    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', 'N=0 positions=none bigrams=100000', None)}
+    'encoder': ('thucnews', 'classify_small', {}, None), 'bigrams': ('thucnews', 'classify_small', dict(bigrams=100000), None),
+    'bag': ('thucnews', 'classify_small', dict(N=0, positions='none'), None), 'bag, bigrams': ('thucnews', 'classify_small', dict(N=0, positions='none', bigrams=100000), None),
+    'no positions': ('thucnews', 'classify_small', dict(positions='none'), None), 'no attention': ('thucnews', 'classify_small', dict(attention='none'), None),
+    'heads by view': ('thucnews', 'classify_small', dict(attention='blocks'), None), 'first': ('thucnews', 'classify_small', dict(pooling='first'), None),
+    'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(pooling='flat'), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(attention='blocks', pooling='flat'), None),
+    'one layer': ('thucnews', 'classify_small', dict(N=1), None), 'four layers': ('thucnews', 'classify_small', dict(N=4), None),
+    **{f'encoder, {n}': ('thucnews', 'classify_small', dict(steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
+    'bigrams, flat': ('thucnews', 'classify_small', dict(bigrams=100000, pooling='flat'), None),   # asked when the others had been seen
+    'AG News': ('ag_news', 'classify_pieces', {}, None), 'AG News, bag': ('ag_news', 'classify_pieces', dict(N=0, positions='none'), None),
+    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', dict(N=0, positions='none', bigrams=100000), None)}
 
 TOGETHER = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # whose seeds also answer as one
 CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more
-    'encoder': {'as first written': '', 'less dropout': 'P_drop=0.2', 'more dropout': 'P_drop=0.4', 'smoothing': 'eps_ls=0.1'},
-    'bigrams': {'as first written': '', 'more dropout': 'P_drop=0.5', 'smoothing': 'eps_ls=0.1'},
-    'bigrams, flat': {'as first written': '', 'more dropout': 'P_drop=0.5'},
-    'bag': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3', 'rate 0.02': 'peak_lr=2e-2'},
-    'bag, bigrams': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3', 'more dropout': 'P_drop=0.5'},
-    'AG News': {'as first written': '', 'less dropout': 'P_drop=0.3', 'smoothing': 'eps_ls=0.1'},
-    'AG News, bag': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3'},
-    'AG News, bag, bigrams': {'as first written': '', 'rate 0.006': 'peak_lr=6e-3'}}
+    'encoder': {'as first written': {}, 'less dropout': dict(P_drop=0.2), 'more dropout': dict(P_drop=0.4), 'smoothing': dict(eps_ls=0.1)},
+    'bigrams': {'as first written': {}, 'more dropout': dict(P_drop=0.5), 'smoothing': dict(eps_ls=0.1)},
+    'bigrams, flat': {'as first written': {}, 'more dropout': dict(P_drop=0.5)},
+    'bag': {'as first written': {}, 'rate 0.006': dict(peak_lr=6e-3), 'rate 0.02': dict(peak_lr=2e-2)},
+    'bag, bigrams': {'as first written': {}, 'rate 0.006': dict(peak_lr=6e-3), 'more dropout': dict(P_drop=0.5)},
+    'AG News': {'as first written': {}, 'less dropout': dict(P_drop=0.3), 'smoothing': dict(eps_ls=0.1)},
+    'AG News, bag': {'as first written': {}, 'rate 0.006': dict(peak_lr=6e-3)},
+    'AG News, bag, bigrams': {'as first written': {}, 'rate 0.006': dict(peak_lr=6e-3)}}
 CHOSEN = dict.fromkeys(CHOICES, 'as first written') | {'bag, bigrams': 'more dropout', 'AG News, bag, bigrams': 'rate 0.006'}
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,7 +51,6 @@ p.add_argument('--ag_news', type=Path, required=True, help='folder of classes.tx
 p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}')
 p.add_argument('--seeds', type=int, default=3)
 p.add_argument('--choose', action='store_true', help='try the settings that the recipes were chosen from, on the validation texts')
-p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--runs', type=Path, default=Path('runs/classification'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
@@ -88,28 +87,23 @@ def looked(translator, sources, gold, found, n=3):
             rows.append(dict(seen=seen, tokens=t.source.pieces(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
     return rows
 
-def changed(first, then):
-    "Both changes; where they name the same field, the second."
-    names = {word.partition('=')[0] for word in then.split()}
-    return ' '.join([*(word for word in first.split() if word.partition('=')[0] not in names), then])
-
 def trained(run, corpus, recipe, changes, seed, a, size=None):
     "Train; the splits, and what validation said."
     splits = texts(corpus, vars(a)[corpus], size)
-    columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='desk')
-    train(get_recipe(recipe, changed(changes, f'{a.set} seed={seed}')), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
+    columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='label')
+    train(get_recipe(recipe, **changes | a.changes | dict(seed=seed)), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
     metrics = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     return splits, dict(valid=metrics[-1]['valid_accuracy'], best_valid=max(m['valid_accuracy'] for m in metrics))
 
 def tried(run, arm, choice, a):
     "A setting of an arm, on the validation texts."
     corpus, recipe, changes, _ = ARMS[arm]
-    return trained(run, corpus, recipe, changed(changes, CHOICES[arm][choice]), 0, a)[1]
+    return trained(run, corpus, recipe, changes | CHOICES[arm][choice], 0, a)[1]
 
 def chosen(arm):
     "Corpus, recipe, changes, size, with the setting that was chosen."
     corpus, recipe, changes, size = ARMS[arm]
-    return corpus, recipe, changed(changes, CHOICES[arm][CHOSEN[arm]]) if arm in CHOSEN else changes, size
+    return corpus, recipe, changes | CHOICES[arm][CHOSEN[arm]] if arm in CHOSEN else changes, size
 
 def learn(run, arm, seed, a):
     "Train and label the test texts."
@@ -150,7 +144,7 @@ def linear(corpus, a, size=None, ngrams=(1, 2), everything=False):
 
 def main(a):
     torch.set_num_threads(1)
-    once = Parts(a.runs / 'parts', a.set).once
+    once = Parts(a.runs / 'parts', a.changes).once
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
     choice = lambda arm, name: once(place('choice', arm, name), lambda: tried(a.runs / place('choice', arm, name), arm, name, a))
     if a.choose: return [choice(arm, name) for arm in a.only for name in CHOICES.get(arm, ())]
@@ -170,4 +164,4 @@ def main(a):
     for arm, found in ensembles.items(): print(f'{arm + ", all seeds as one":<40}', f"{found['accuracy']['accuracy']:.2f}")
     for name, found in svm.items(): print(f'{"SVM, " + name:<40}', f"{found['accuracy']['accuracy']:.2f}")
 
-if __name__ == '__main__': main(p.parse_args())
+if __name__ == '__main__': main(read_arguments(p, 'classify_small'))

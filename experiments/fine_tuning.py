@@ -14,7 +14,7 @@ from datasets import load_from_disk
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
-from annotated_transformer.recipe import changed, get_recipe
+from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.training.trainer import train
 from annotated_transformer.training.train_step import Objective, validate
@@ -23,11 +23,13 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument('--captions', required=True, help='folder of Multi30k')
 p.add_argument('--sentences', required=True, help='file of tab-separated pairs, English and German')
 p.add_argument('--runs', default='runs/fine_tuning', help='folder for the runs')
-p.add_argument('--before', nargs='+', default=['steps=800 tokens=4096 peak_lr=1e-3 warmup_steps=200', 'steps=300 tokens=4096 peak_lr=3e-3 warmup_steps=100'],
-               help='changes to the recipe of the models that fine-tuning begins with; of several, the best by validation is taken')
-p.add_argument('--tuned', default="steps=120 tokens=4096 peak_lr=1e-3 warmup_steps=20 schedule=constant save_every='10 steps' average=1 seed=1",
-               help='changes to the recipe of what is compared')
 p.add_argument('--out', help='write the results to this JSON file, too')
+
+# changes to the recipe of the models that fine-tuning begins with, of which the best by validation is taken; and of what is compared
+BEFORE = [dict(steps=800, tokens=4096, peak_lr=1e-3, warmup_steps=200), dict(steps=300, tokens=4096, peak_lr=3e-3, warmup_steps=100)]
+TUNED = dict(steps=120, tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant', save_every='10 steps', average=1, seed=1)
+
+def said(changes): return ' '.join(f'{k}={v}' for k, v in changes.items())
 
 def per_character(run, tokens):
     "Characters of the validation targets (their prepared text), so that losses of different vocabularies can be compared."
@@ -53,23 +55,23 @@ def last_loss(run):
 def begin(name, text, i, a):
     "A first model of a text, trained with the i-th settings."
     run = Path(a.runs) / f'first_{name}_{i}'
-    if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', a.before[i]), text[0], run, text[1], resume=True)
+    if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **BEFORE[i]), text[0], run, text[1], resume=True)
     return run
 
 def main(a):
-    texts = dict(captions=('multi30k_en_de', a.captions), sentences=('text_en_de', a.sentences))
+    texts = dict(captions=(('multi30k', 'en', 'de'), a.captions), sentences=(('text', 'en', 'de'), a.sentences))
     folder = Path(a.runs)
-    first = {name: min((begin(name, text, i, a) for i in range(len(a.before))), key=last_loss) for name, text in texts.items()}
+    first = {name: min((begin(name, text, i, a) for i in range(len(BEFORE))), key=last_loss) for name, text in texts.items()}
     curves = {}
     for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
         tuned, fresh = folder / f'tuned_{name}_{first[other].name}', folder / f'fresh_{name}'
-        if not (tuned / 'model.safetensors').exists(): train(changed(RunDirectory(first[other]).recipe, a.tuned), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
-        if not (fresh / 'model.safetensors').exists(): train(changed(get_recipe('multi30k_tiny'), a.tuned), texts[name][0], fresh, texts[name][1], resume=True)
+        if not (tuned / 'model.safetensors').exists(): train(with_overrides(RunDirectory(first[other]).recipe, **TUNED), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
+        if not (fresh / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **TUNED), texts[name][0], fresh, texts[name][1], resume=True)
         curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, machine=f'{platform.machine()}, {os.cpu_count()} processors',
-                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece')}, seeds=[1], before=a.before, tuned=a.tuned,
-                   taken={name: a.before[int(run.name[-1])] for name, run in first.items()}, first_losses={name: [last_loss(Path(a.runs) / f'first_{name}_{i}') for i in range(len(a.before))] for name in texts}, curves=curves)
+                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece')}, seeds=[1], before=[*map(said, BEFORE)], tuned=said(TUNED),
+                   taken={name: said(BEFORE[int(run.name[-1])]) for name, run in first.items()}, first_losses={name: [last_loss(Path(a.runs) / f'first_{name}_{i}') for i in range(len(BEFORE))] for name in texts}, curves=curves)
     text = json.dumps(results, indent=1)
     if a.out: Path(a.out).write_text(text + '\n')
     for name, c in curves.items():

@@ -8,34 +8,32 @@ The tags that are predicted come from NLTK's averaged perceptron (pip install nl
 """
 import argparse, json, os, random, re, time
 from collections import Counter
-from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 import torch
 from datasets import Dataset, DatasetDict
 from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.tasks.parsing.next_word import told_next_word
 from annotated_transformer.tasks.parsing.parser import Parser
-from annotated_transformer.recipe import changed, recipes
+from annotated_transformer.recipe import get_recipe, recipe_dict, with_overrides
 from annotated_transformer.training.trainer import train
-from recording import Parts, provenance
+from recording import Parts, provenance, read_arguments
 from annotated_transformer.tasks.parsing.treebank import (
     as_known, known_words, parsing_pairs, parsing_split, source_line, treebank)
 from annotated_transformer.tasks.parsing.trees import (
     Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from)
 
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
-    'half as long': ('steps=2000', False), 'as first written': ('steps=4000', False), 'constituents, half as long': ('steps=2000', True),
-    'cosine, half as long': ('steps=2000 schedule=cosine', False), 'cosine, three quarters': ('steps=3000 schedule=cosine', False),
-    'small batches': ("tokens=1024 steps=6000 schedule=cosine peak_lr=1.2e-3 warmup_steps=1000 save_every='500 steps'", False)}
+    'half as long': (dict(steps=2000), False), 'as first written': (dict(steps=4000), False), 'constituents, half as long': (dict(steps=2000), True),
+    'cosine, half as long': (dict(steps=2000, lr_scheduler_type='cosine'), False), 'cosine, three quarters': (dict(steps=3000, lr_scheduler_type='cosine'), False),
+    'small batches': (dict(tokens=1024, steps=6000, lr_scheduler_type='cosine', peak_lr=1.2e-3, warmup_steps=1000, save_every='500 steps'), False)}
 PLAIN = {     # a quarter of the updates without being told: does any of these get going?
-    'as it is': '', 'pre-norm': 'norm=pre', 'less dropout': 'P_drop=0.1 P_attn=0.0', 'pre-norm, less dropout': 'norm=pre P_drop=0.1 P_attn=0.0',
-    'lower rate': 'peak_lr=7e-4', 'pre-norm, less dropout, small batches': 'norm=pre P_drop=0.1 P_attn=0.0 tokens=1024 peak_lr=1e-3 warmup_steps=1000'}
+    'as it is': {}, 'pre-norm': dict(norm='pre'), 'less dropout': dict(P_drop=0.1, P_attn=0.0), 'pre-norm, less dropout': dict(norm='pre', P_drop=0.1, P_attn=0.0),
+    'lower rate': dict(peak_lr=7e-4), 'pre-norm, less dropout, small batches': dict(norm='pre', P_drop=0.1, P_attn=0.0, tokens=1024, peak_lr=1e-3, warmup_steps=1000)}
 ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds, changes to the recipe
-    'words, next word': (None, True, 1, 3, ''), 'predicted tags, next word': ('predicted', True, 1, 3, ''), 'gold tags, next word': ('gold', True, 1, 3, ''),
-    'words, next word, half': (None, True, 2, 1, ''), 'words, next word, a quarter': (None, True, 4, 1, ''),
+    'words, next word': (None, True, 1, 3, {}), 'predicted tags, next word': ('predicted', True, 1, 3, {}), 'gold tags, next word': ('gold', True, 1, 3, {}),
+    'words, next word, half': (None, True, 2, 1, {}), 'words, next word, a quarter': (None, True, 4, 1, {}),
     # three seeds were planned of this one, with tags and smaller treebanks, too, until it hardly learned anything
-    'words': (None, False, 1, 1, ''), 'words, pre-norm, less dropout': (None, False, 1, 1, PLAIN['pre-norm, less dropout']),
+    'words': (None, False, 1, 1, {}), 'words, pre-norm, less dropout': (None, False, 1, 1, PLAIN['pre-norm, less dropout']),
     'words, next word, pre-norm, less dropout': (None, True, 1, 1, PLAIN['pre-norm, less dropout'])}
 CHOSEN = 'as first written'
 OURS = 'The model reads a sentence with attention .'.split()
@@ -44,7 +42,6 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument('--data', type=Path, required=True, help='a folder with the .mrg files, or with the .tar.gz of them')
 p.add_argument('--only', nargs='*', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}; none with the bare option')
 p.add_argument('--seeds', type=int, default=3, help='at most so many of each arm')
-p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--beam', type=int, default=21)
 p.add_argument('--choose', nargs='*', choices=[*CHOICES, *PLAIN], metavar='CHOICE', help=f'try settings on the validation files, with the next word told: {"; ".join(CHOICES)}; without: {"; ".join(PLAIN)}; all if none is named')
 p.add_argument('--on', choices=('test', 'valid'), default='test', help='what is parsed; valid: to choose settings by')
@@ -105,7 +102,7 @@ def constituents(tree, least=5):
 
 def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `how`: one of CHOICES."
-    changes, parts = CHOICES[how] if how in CHOICES else (f"{PLAIN[how]} steps={4000 if 'small' in how else 1000}", False)
+    changes, parts = CHOICES[how] if how in CHOICES else (PLAIN[how] | dict(steps=4000 if 'small' in how else 1000), False)
     tags, next_word, share, _, own = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
@@ -114,9 +111,8 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         rows += [dict(source=source_line(as_known(part.words, known), part.tags if tags else None), target=' '.join(linearise(part)))
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
-    recipe = changed(changed(recipes['parsing_small'], f'{changes} {own}'), f'{a.set} seed={seed}')
-    if share > 1: recipe = replace(recipe, steps=recipe.steps // 2)                        # half as many for fewer trees
-    if next_word: recipe = told_next_word(recipe)
+    recipe = get_recipe('parsing_small_told' if next_word else 'parsing_small', **changes | own | a.changes | dict(seed=seed))
+    if share > 1: recipe = with_overrides(recipe, steps=recipe.schedule.steps // 2)        # half as many for fewer trees
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start, new = time.time(), not run.exists()
@@ -129,7 +125,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     lines = RunDirectory(run).metrics()
     return parsers[max(chosen, key=chosen.get)], dict(
         precision=os.environ.get('ACCELERATE_MIXED_PRECISION', 'no'), minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
-        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=asdict(RunDirectory(run).recipe))
+        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=recipe_dict(RunDirectory(run).recipe))
 
 def learn(run, trees, given, arm, seed, a):
     "Train and parse; what came of it. `trees` are as they are, by which it is scored."
@@ -164,7 +160,7 @@ def free_lines(run, valid, given, a):
 
 def main(a):
     torch.set_num_threads(1)
-    parts = Parts(a.runs / 'parts', dict(set=a.set, beam=a.beam, on=a.on))
+    parts = Parts(a.runs / 'parts', dict(changes=a.changes, beam=a.beam, on=a.on))
     once, trees = parts.once, treebank(a.data, parsing_split)
     @cache
     def tagged():
@@ -212,4 +208,4 @@ def main(a):
     a.out.write_text(text + '\n')
     for arm, found in record['runs'].items(): print(f'{arm:<32}', ' '.join(f"{r['constrained']['all']['F1']:.2f}" for r in found))
 
-if __name__ == '__main__': main(p.parse_args())
+if __name__ == '__main__': main(read_arguments(p, 'parsing_small'))

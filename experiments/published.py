@@ -16,7 +16,7 @@ from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.inference.evaluation import evaluate
 from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
-from annotated_transformer.recipe import recipes
+from annotated_transformer.recipe import get_recipe
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.inference.translator import Translator
 
@@ -32,7 +32,7 @@ def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{ste
 
 def hours(run):
     "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
-    data = batches_of(Path(run) / 'data/train', RunDirectory(run).recipe.tokens, 0, 0)
+    data = batches_of(Path(run) / 'data/train', RunDirectory(run).recipe.data.tokens, 0, 0)
     tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
     lines = [m for m in RunDirectory(run).metrics() if 'loss' in m]
     return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600
@@ -50,8 +50,8 @@ def main(a):
     rows, translations = [], []
     for run in a.runs:
         scores, written = of(Translator.from_pretrained(run), test)
-        rows.append(dict(seed=RunDirectory(run).recipe.seed, updates=RunDirectory(run).recipe.steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
-                         unchanged=RunDirectory(run).recipe.model == recipes['multi30k_tiny'].model, metrics=RunDirectory(run).metrics()))
+        rows.append(dict(seed=RunDirectory(run).recipe.seed, updates=RunDirectory(run).recipe.schedule.steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
+                         unchanged=RunDirectory(run).recipe.model == get_recipe('multi30k_tiny').model, metrics=RunDirectory(run).metrics()))
         translations.append(written)
         print(f'{run}: {scores[key]:.2f} on test_2016_flickr', flush=True)
     first, steps = a.runs[0], {}
@@ -64,7 +64,7 @@ def main(a):
         print(f'validation, {name}: {steps[name]:.2f}', flush=True)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, trained_with=a.commits and a.commits.split(','),
-                   train='transformer_train --recipe multi30k_tiny --corpus multi30k_en_de --data_dir data/multi30k --out runs/multi30k_seed0',
+                   train='transformer_train --recipe multi30k_tiny --dataset multi30k --data_dir data/multi30k --out runs/multi30k_seed0',
                    machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=[hours(run) for run in a.runs],
                    versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, published=PUBLISHED,
                    runs=rows, validation=steps, samples=[*map(list, zip(test[0], translations[0], test[1]))][:5])

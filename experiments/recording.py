@@ -1,8 +1,10 @@
 "What every experiment writes down of itself, and the parts of a record that are made once."
-import json, os, platform, subprocess, sys, time
+import argparse, json, os, platform, subprocess, sys, time
 from importlib.metadata import version
 from pathlib import Path
 import torch
+from annotated_transformer.cli.recipe_flags import add_recipe_flags
+from annotated_transformer.recipe import flat_fields, get_recipe
 
 def provenance(*packages):
     "Command, commit, machine and versions."
@@ -10,6 +12,20 @@ def provenance(*packages):
     n = torch.get_num_threads()
     return dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, {n} thread{"s" * (n > 1)} of {os.cpu_count()} processors',
                 versions=dict(python=platform.python_version()) | {name: version(name) for name in packages})
+
+def add_corpus(parser, dataset='multi30k'):
+    "Options for the text."
+    parser.add_argument('--dataset', default=dataset, help='as for transformer_train')
+    parser.add_argument('--source_lang', default='en')
+    parser.add_argument('--target_lang', default='de')
+
+def read_arguments(parser, recipe):
+    "The arguments; the fields of a recipe are options, too, of which those given are `changes`: `--steps 20` for a trial."
+    add_recipe_flags(parser, recipe := get_recipe(recipe))
+    given, fields = vars(parser.parse_args()), flat_fields(recipe)
+    a = argparse.Namespace(**{k: v for k, v in given.items() if k not in fields}, changes={k: v for k, v in given.items() if k in fields})
+    if 'dataset' in given: a.corpus = a.dataset, a.source_lang, a.target_lang
+    return a
 
 class Parts:
     "Parts of a record, each in a file of its own as soon as it is made: an interrupted command goes on, and several may share the work."

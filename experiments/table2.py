@@ -30,11 +30,11 @@ from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.data.tokenizer import moses_lc
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from recording import Parts, provenance
+from recording import Parts, add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
-p.add_argument('--corpus', default='multi30k_en_de', help='or multi30k_de_en')
+add_corpus(p)
 p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny', 'bytenet_tiny', 'convs2s_tiny', 'transformer_tiny'],
                choices=families, help='recipes to compare; one of them is the yardstick')
 p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')
@@ -44,7 +44,6 @@ p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2
 p.add_argument('--probe', type=float, default=.3, help='share of the updates after which a rate is chosen')
 p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--rounds', type=int, default=5, help='of the measurement of time')
-p.add_argument('--set', default='', help="changes to every recipe, e.g. 'tokens=1024' for a trial")
 p.add_argument('--runs', type=Path, default=Path('runs/table2'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
@@ -52,24 +51,25 @@ EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
 def main(a):
     torch.set_num_threads(1)
     a.runs.mkdir(parents=True, exist_ok=True)
-    once = Parts(a.runs / f'{a.corpus}_parts', {k: v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}).once
+    corpus = '_'.join(a.corpus)
+    once = Parts(a.runs / f'{corpus}_parts', {k: list(v) if k == 'corpus' else v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}).once
     mine = a.only or a.families
-    def recipe(name, changes=''): return get_recipe(name, ' '.join([a.set, changes]))
+    def recipe(name, **changes): return get_recipe(name, **a.changes | changes)
     def learn(run, name, steps, rate, seed=0, until=None):
         "Train `until` an update; warm-up and checkpoints are shares of `steps`."
         every = max(1, steps // 25)
-        train(recipe(name, f"steps={until or steps} warmup_steps={max(1, 3 * steps // 20)} save_every='{every} steps' average=5 peak_lr={rate} seed={seed}"),
+        train(recipe(name, steps=until or steps, warmup_steps=max(1, 3 * steps // 20), save_every=f'{every} steps', average=5, peak_lr=rate, seed=seed),
               a.corpus, run, a.data, resume=True)
         gc.collect()
 
     def costs():
         "Arithmetic and time of an update of every family, on the same batches, in turns."
-        run, found = a.runs / f'prepared_{a.corpus}', {}
+        run, found = a.runs / f'prepared_{corpus}', {}
         learn(run, a.yardstick, 1, 1e-3)
-        data = batches_of(run / 'data/train', recipe(a.yardstick).tokens, 0, 0)
+        data = batches_of(run / 'data/train', recipe(a.yardstick).data.tokens, 0, 0)
         batches = [data[i] for i in range(a.rounds + 1)]
         torch.manual_seed(0)
-        models = {name: build(recipe(name).model).train() for name in a.families}
+        models = {name: build(recipe(name).architecture, recipe(name).model).train() for name in a.families}
         optimizers = {name: adam(model) for name, model in models.items()}
         for name, model in models.items(): found[name] = dict(
             parameters=n_parameters(model), embeddings=sum(p.numel() for p in {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Embedding)}.values()),
@@ -89,7 +89,7 @@ def main(a):
     budget = {name: {what: max(1, round(a.updates * of(name, what))) for what in ('flops', 'seconds')} for name in a.families}
 
     def probe(name, rate):
-        run, steps = a.runs / f'probe_{a.corpus}_{name}_{rate:g}', budget[name]['flops']
+        run, steps = a.runs / f'probe_{corpus}_{name}_{rate:g}', budget[name]['flops']
         learn(run, name, steps, rate, until=max(1, round(a.probe * steps)))
         found = dict(valid_loss=[m['valid_loss'] for m in RunDirectory(run).metrics() if 'valid_loss' in m][-1])
         shutil.rmtree(run)
@@ -107,13 +107,13 @@ def main(a):
         sources, references = test_split(run)
         translator = Translator.from_pretrained(run)
         scores, written = evaluate(translator, sources, references)
-        tokens = moses_lc(written, translator.config['target']), moses_lc(references, translator.config['target'])
+        tokens = moses_lc(written, translator.config['target_lang']), moses_lc(references, translator.config['target_lang'])
         lines = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
         return {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
             updates=steps, by_length=bleu_by_length(sources, *tokens, EDGES), valid_loss=lines[-1]['valid_loss'],
             curve=[(m['step'], m['valid_loss']) for m in lines], samples=[*zip(sources, references, written)][:3])
     def scored(name, rate, seed, until):
-        run = a.runs / f'{a.corpus}_{name}_{rate:g}_{seed}'
+        run = a.runs / f'{corpus}_{name}_{rate:g}_{seed}'
         learn(run, name, budget[name]['flops'], rate, seed, until)
         return score(run, until)
     read = lambda name, rate, seed, until: once(f'run-{name}-{rate:g}-{seed}-{until}', lambda: scored(name, rate, seed, until))
@@ -130,7 +130,7 @@ def main(a):
     if {*mine} < {*a.families}: print('done: ' + ', '.join(mine) + '; without --only, the record is written when all are there'); return
     runs = {name: {what: [read(name, rates[name], seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
     done = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses') | dict(
-                corpus=a.corpus, updates=a.updates, yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
+                corpus=corpus, updates=a.updates, yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
                 rates=rates, probe={name: {f'{rate:g}': loss for rate, loss in tried.items()} for name, tried in probes.items()}, ends=ends, runs=runs)
     if a.out: a.out.write_text(json.dumps(done, indent=1, ensure_ascii=False) + '\n')
     for name in a.families:
@@ -138,4 +138,4 @@ def main(a):
             print(f'{name:<19} same {what:<8} {budget[name][what]:>6} updates  BLEU',
                   ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in runs[name][what]))
 
-if __name__ == '__main__': main(p.parse_args())
+if __name__ == '__main__': main(read_arguments(p, 'transformer_tiny'))

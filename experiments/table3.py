@@ -5,9 +5,9 @@ saved, and the same command goes on. Several processes may share the work; the o
 more seeds than the rows, since every row is compared with it; --second, once all first seeds are there, gives two more to the rows that
 they leave undecided. Runs of one seed share the order of their sentences. At the paper's size each run is started by `accelerate launch`.
 
-    python experiments/table3.py --corpus multi30k_en_de --data data/multi30k --out nbs/results/table3.json
+    python experiments/table3.py --dataset multi30k --data data/multi30k --out nbs/results/table3.json
     python experiments/table3.py --scale paper --dry_run
-    python experiments/table3.py --scale paper --corpus wmt14_en_de --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
+    python experiments/table3.py --scale paper --dataset wmt14 --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
 """
 import argparse, json, os, subprocess, sys, time
 from pathlib import Path
@@ -26,17 +26,16 @@ from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import Objective, validate
 from annotated_transformer.analysis.table_3 import (
     score_rank, table3, variation, verdicts)
-from recording import provenance
+from recording import add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--scale', choices=('mini', 'paper'), default='mini', help='size of the models, batches and runs')
-p.add_argument('--corpus', default='multi30k_en_de', help="as for transformer_train; the paper's is wmt14_en_de")
+add_corpus(p)
 p.add_argument('--data', help='folder of the corpus')
 p.add_argument('--rows', default='A,B,C,D,E', help="groups or rows to work at and to record, e.g. 'A,D_ls0'; base is always among them")
 p.add_argument('--seeds', type=int, default=2, help='of every row')
 p.add_argument('--base_seeds', type=int, default=7, help='of base')
 p.add_argument('--second', action='store_true', help='two more seeds for the rows that are undecided')
-p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--runs', type=Path, default=Path('runs/table3'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 p.add_argument('--dry_run', action='store_true', help='check and estimate only; needs no data')
@@ -53,12 +52,13 @@ def estimate(rows, a, length=30, gpus=8, card='A100', share=.4):
     print(f'sentences of {length} tokens; {gpus} {card} at {share:.0%} of their peak in bfloat16\n'
           f'{"row":<10} {"parameters":>10} {"updates":>8} {"a GPU holds":>12} {"FLOPs":>8} {"hours":>8}')
     for row in rows:
-        r = variation(row, a.scale, a.set)
-        if r.tokens // gpus < r.model.max_len and a.scale == 'paper':
-            print(f'{row}: a sentence of max_len={r.model.max_len} tokens has a batch of {r.tokens // gpus} to itself on each of {gpus} GPUs')
-        flops = train_flops(r.model, r.tokens / length, length, length) * r.steps
-        memory = training_memory(r.model, max(1, r.tokens // gpus // length), length, length)['peak']
-        print(f'{row:<10} {count_parameters(r.model):>10,} {r.steps:>8,} {memory / 2**30:>8.2f} GiB {flops:>8.1e} '
+        r = variation(row, a.scale, **a.changes)
+        tokens, steps = r.data.tokens, r.schedule.steps
+        if tokens // gpus < r.model.max_len and a.scale == 'paper':
+            print(f'{row}: a sentence of max_len={r.model.max_len} tokens has a batch of {tokens // gpus} to itself on each of {gpus} GPUs')
+        flops = train_flops(r.model, tokens / length, length, length) * steps
+        memory = training_memory(r.model, max(1, tokens // gpus // length), length, length)['peak']
+        print(f'{row:<10} {count_parameters(r.model):>10,} {steps:>8,} {memory / 2**30:>8.2f} GiB {flops:>8.1e} '
               f'{flops / (gpus * peaks[card] * share) / 3600:>8.3f}')
 
 @torch.no_grad()
@@ -74,15 +74,15 @@ def looks(model, run, n=20, least=16):
 
 def learn(run, row, seed, a):
     "Train; one process here, as many as accelerate is configured for at the paper's size."
-    changes = f'{a.set} seed={seed}'
-    if a.scale == 'mini': return train(variation(row, changes=changes), a.corpus, run, a.data, resume=True)
-    subprocess.run([sys.executable, '-m', 'accelerate.commands.launch', '-m', 'annotated_transformer.training', '--recipe', row, '--corpus', a.corpus,
-                    *(['--data_dir', a.data] if a.data else []), '--out', str(run), '--set', changes, '--resume'], check=True)
+    changes = a.changes | dict(seed=seed)
+    if a.scale == 'mini': return train(variation(row, **changes), a.corpus, run, a.data, resume=True)
+    subprocess.run([sys.executable, '-m', 'accelerate.commands.launch', '-m', 'annotated_transformer.training', '--recipe', row, '--dataset', a.dataset, '--source_lang', a.source_lang, '--target_lang', a.target_lang,
+                    *(['--data_dir', a.data] if a.data else []), '--out', str(run), *(word for k, v in changes.items() for word in (f'--{k}', str(v))), '--resume'], check=True)
 
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
     model, lines = load_model(run), RunDirectory(run).metrics()
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
@@ -96,9 +96,10 @@ def main(a):
     rows = chosen(a.rows)
     if a.dry_run: return estimate(rows, a)
     if a.scale == 'mini': torch.set_num_threads(1)
-    store = a.runs / f'{a.corpus}_{a.scale}_parts'
+    name = '_'.join(a.corpus)
+    store = a.runs / f'{name}_{a.scale}_parts'
     store.mkdir(parents=True, exist_ok=True)
-    said, settings, second = dict(scale=a.scale, corpus=a.corpus, set=a.set), store / 'settings.json', store / 'second.json'
+    said, settings, second = dict(scale=a.scale, corpus=name, changes=a.changes), store / 'settings.json', store / 'second.json'
     if not settings.exists(): write(settings, said)
     if (was := json.loads(settings.read_text())) != said: sys.exit(f'error: {store} was begun with {was}: choose another --runs')
     part = lambda row, seed: store / f'{row}-{seed}.json'
@@ -109,11 +110,11 @@ def main(a):
     def work(todo):
         for row, seed in todo:
             if part(row, seed).exists(): continue
-            run, start = a.runs / f'{a.corpus}_{a.scale}_{row}_{seed}', time.time()
+            run, start = a.runs / f'{name}_{a.scale}_{row}_{seed}', time.time()
             try: learn(run, row, seed, a)
             except RunInUse:
                 print(f'{row}, seed {seed}: another process is at it', flush=True); continue
-            found = score(run, variation(row, a.scale, f'{a.set} seed={seed}')) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
+            found = score(run, variation(row, a.scale, **a.changes | dict(seed=seed))) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
             write(part(row, seed), found)
             left = len(missing(todo))
             print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)
@@ -128,9 +129,9 @@ def main(a):
     if left := missing(first(rows) + again):
         print(f'done; {len(left)} runs are missing for the record, first {left[0]}'); return
     runs = {row: [read(r, seed) for r, seed in first(rows) + again if r == row] for row in rows}
-    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=a.corpus, set=a.set,
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=name, changes=a.changes,
                   expected={row: table3[row].expected for row in rows}, second=sorted({row for row, _ in again}), runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))
 
-if __name__ == '__main__': main(p.parse_args())
+if __name__ == '__main__': main(read_arguments(p, 'table3_mini'))

@@ -23,7 +23,7 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import Objective, validate
 from annotated_transformer.analysis.variants import variant, variants
-from recording import Parts, provenance
+from recording import Parts, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
@@ -31,23 +31,22 @@ p.add_argument('--model', help='a trained run, to compare length penalties on th
 p.add_argument('--only', nargs='+', default=list(variants), choices=variants, metavar='NAME', help=f'variants to work at: {", ".join(variants)}')
 p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--base_seeds', type=int, default=7, help='of base, with which the others are compared')
-p.add_argument('--set', default='', help="changes to every run, e.g. 'steps=20' for a trial")
 p.add_argument('--runs', type=Path, default=Path('runs/variants'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 PENALTIES = {'((5 + length)/6)^α': lambda length, alpha=.6: ((5 + length) / 6) ** alpha, 'length^α': lambda length, alpha=.6: length ** alpha}
 
 def learn(run, name, seed, a):
     "Train a variant; its loss on the validation captions with the mean of the last checkpoints. A run that diverges has none."
-    recipe, model = variant(name, f'{a.set} seed={seed}')
+    recipe, model = variant(name, **a.changes | dict(seed=seed))
     lost = lambda why: dict(loss=None, diverged=why, curve=curve())
     curve = lambda: [(m['step'], m['valid_loss']) for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     try:
-        train(recipe, 'multi30k_en_de', run, a.data, resume=True, model=model)
-        _, model = variant(name, f'{a.set} seed={seed}')
+        train(recipe, ('multi30k', 'en', 'de'), run, a.data, resume=True, model=model)
+        _, model = variant(name, **a.changes | dict(seed=seed))
         model.load_state_dict(read_weights(RunDirectory(run).weights(), model), strict=False)
         model.eval()
     except NotFinite as e: return lost(str(e))
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in RunDirectory(run).metrics() if 'grad_norm' in m))
 
@@ -76,7 +75,7 @@ def search(a):
 def main(a):
     torch.set_num_threads(1)
     parts = a.runs / 'parts'
-    once = Parts(parts, a.set).once
+    once = Parts(parts, a.changes).once
     place = lambda name, seed: f"{name.replace(', ', '_').replace(' ', '-').replace('√', '')}_{seed}"
     read = lambda name, seed: once(place(name, seed), lambda: learn(a.runs / place(name, seed), name, seed, a))
     seeds = lambda name: range(a.base_seeds if name == 'base' else a.seeds)
@@ -89,4 +88,4 @@ def main(a):
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<32}', ' '.join(f"{r['loss'] or math.nan:.4f}" for r in found))
 
-if __name__ == '__main__': main(p.parse_args())
+if __name__ == '__main__': main(read_arguments(p, 'table3_mini'))

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from filelock import FileLock
-from helpers import TRAINED, closing, names, python, ran, run, write
+from helpers import EN_DE, TRAINED, closing, flags, names, python, ran, run, write
 
 os.environ['HF_HUB_OFFLINE'] = '1'
 os.environ['OMP_NUM_THREADS'] = '1'           # of this process's children too: the workers share the cores
@@ -17,7 +17,7 @@ def trained(tmp_path_factory):
     with FileLock(f'{folder}.lock'):
         if not (folder / 'run/model.safetensors').exists():
             write(folder, train_en=names('en'), train_de=names('de'))
-            ran(run('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', folder, '--out', folder / 'run', '--set', TRAINED))
+            ran(run('train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', folder / 'run', *flags(TRAINED)))
     return shutil.copytree(folder, tmp_path_factory.mktemp('trained') / 'corpus') / 'run'
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp('labels')
     texts = [(f'{text} {i}', label) for i, (text, label) in enumerate(REPORTS)]
     write(folder, train_en='\n'.join(t for t, _ in texts), train_desk='\n'.join(label for _, label in texts))
-    result = python('-m', 'annotated_transformer.training', '--recipe', 'classify_pieces', '--corpus', 'text_en_desk', '--data_dir', folder, '--out', folder / 'my run',
-                    '--set', 'vocab_size=6 src_vocab_size=60 N=1 d_model=16 d_ff=16 h=2 steps=2 warmup_steps=1 tokens=256 average=1 byte_fallback=False')
+    result = python('-m', 'annotated_transformer.training', '--recipe', 'classify_pieces', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', folder, '--out', folder / 'my run',
+                    *flags(dict(vocab_size=6, src_vocab_size=60, N=1, d_model=16, d_ff=16, h=2, steps=2, warmup_steps=1, tokens=256, average=1, byte_fallback=False)))
     return folder / 'my run', closing(ran(result).stderr)
 
 def pytest_unconfigure(config):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import SMALL, changed, content, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL, content, flags, in_here, names, ran, refused, write
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -18,6 +18,7 @@ from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.run_setup import new_model
 from annotated_transformer.training.train_step import Objective, recompute, update
@@ -29,14 +30,13 @@ def test_products(capfd, tmp_path):
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--set', changed(SMALL, f'products={products}')))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(SMALL | dict(products=products))))
         multiplies = json.loads((out / 'config.json').read_text())['multiplies']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = content(tmp_path / 'onednn')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', '--set',
-                    changed(SMALL, 'products=pytorch')), 'products (onednn → pytorch)')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(SMALL | dict(products='pytorch'))), 'products (onednn → pytorch)')
     assert content(tmp_path / 'onednn') == before
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--set', changed(SMALL, 'products=mkl')), "products='mkl' is unknown")
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(SMALL | dict(products='mkl'))), "products='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
 
@@ -160,11 +160,11 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
 
 def test_a_run_has_the_cheaper_dropout(tmp_path):
-    recipe, out = get_recipe('demo', "steps=2 P_drop=0.1 N=1 d_model=16 d_ff=16 h=2 save_every='1 steps'"), tmp_path / 'run'
-    train(recipe, 'numbers_en_de', out)
-    assert type(new_model(recipe, out).src_position.dropout) is SharedDropout
+    recipe, out = get_recipe('demo', steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
+    train(recipe, ('numbers', 'en', 'de'), out)
+    assert type(new_model(recipe, RunDirectory(out)).src_position.dropout) is SharedDropout
     off = replace(recipe, products='pytorch')                # one field, and every layer is PyTorch's
-    assert {type(m).__module__.partition('.')[0] for m in new_model(off, out).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
+    assert {type(m).__module__.partition('.')[0] for m in new_model(off, RunDirectory(out)).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
 
 @pytest.mark.parametrize('beam', [1, 3, 7])
 @pytest.mark.parametrize('settings', [{}, dict(norm='pre', positions='learned', max_len=40)])

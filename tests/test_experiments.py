@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.data.number_names import namer
+from helpers import EN_DE, flags
 
-SMALL = "N=1 d_model=32 d_ff=64 h=2 vocab_size=300 tokens=512 steps=12 warmup_steps=6 average=2 max_len=80 save_every='2 steps'"
+SMALL = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=300, tokens=512, steps=12, warmup_steps=6, average=2, max_len=80, save_every='2 steps')
 
 @pytest.fixture
 def grid(tmp_path):
@@ -19,8 +20,8 @@ def grid(tmp_path):
         name = namer(lang)
         (tmp_path / f'train.{lang}').write_text('\n'.join(f'{name(i)} {name(7 * i % 300)}' for i in range(300)))
     def start(runs):
-        return subprocess.Popen([sys.executable, 'experiments/table3.py', '--corpus', 'text_en_de', '--data', str(tmp_path), '--rows', 'E', '--seeds', '1',
-                                 '--base_seeds', '2', '--set', SMALL, '--runs', str(tmp_path / runs), '--out', str(tmp_path / f'{runs}.json')],
+        return subprocess.Popen([sys.executable, 'experiments/table3.py', *EN_DE, '--data', str(tmp_path), '--rows', 'E', '--seeds', '1',
+                                 '--base_seeds', '2', *flags(SMALL), '--runs', str(tmp_path / runs), '--out', str(tmp_path / f'{runs}.json')],
                                 cwd=Path(__file__).parent.parent, env=os.environ | {'OMP_NUM_THREADS': '1'}, stderr=subprocess.PIPE, text=True)
     return start
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from helpers import ROOT, SMALL, TRAINED, change, content, in_here, names, refused, spoil, write
+from helpers import EN_DE, ROOT, SMALL, TRAINED, change, content, flags, in_here, names, refused, spoil, write
 
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.pretrained import differences
@@ -64,7 +64,7 @@ def test_saved_and_opened_again(own, tmp_path):
 def test_other_tokenizer(own, capfd, tmp_path):
     "Another run's tokenizer with as many pieces."
     write(tmp_path / 'fr', train_en=names('en'), train_fr=names('fr'))
-    in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', '--set', SMALL)
+    in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', *flags(SMALL))
     shutil.copy(tmp_path / 'other' / 'tokenizer.model', own)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'tokenizer.model is not the one')
 
@@ -85,7 +85,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     newest = sorted((own / 'checkpoints').iterdir())[-1]
     spoil(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
     write(tmp_path, train_en=names('en'), train_de=names('de'))
-    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', own, '--resume', '--set', TRAINED.replace('steps=200', 'steps=201', 1)
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', own, '--resume', *flags(TRAINED | dict(steps=201))
     refused(in_here(capfd, 'train', *args), 'model.safetensors', said)
     spoil(own / 'model.safetensors', f)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'model.safetensors', said)
@@ -96,7 +96,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     (dict(positions='learned'), 'positions'), (dict(tied=False), 'tied'), (dict(d_model=32), 'd_model'),
     (dict(h=-1), 'h=-1 must be at least 1'), (dict(h='8'), "h='8': must be"), (dict(N=10**7), 'N='), (dict(d_ff=10**9), 'd_ff'), (dict(d_ff=10**30), 'is more than'),
     (dict(model=None), 'must be names with values'), (dict(model=[1]), 'must be names with values'), (dict(pad_id='x'), "pad_id='x'"), (dict(pad_id=5000), 'pad_id=5000'),
-    (dict(P_drop=None), 'P_drop=None'), (dict(text=7), 'text=7'), (dict(source=None), 'source=None')])
+    (dict(P_drop=None), 'P_drop=None'), (dict(text=7), 'text=7'), (dict(source_lang=None), "source_lang=None")])
 def test_edited_configuration(own, capfd, values, said):
     before = content(own)
     change(own / 'config.json', **values)

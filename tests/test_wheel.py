@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from check import scratch
-from helpers import ONE, ROOT, SMALL, ran
+from helpers import ONE, ROOT, SMALL, flags, ran
 
 
 @pytest.fixture(scope='module')
@@ -38,10 +38,10 @@ def test_what_is_in_it(wheel):
 def test_demo_and_launch(installed, tmp_path):
     home = ran(run(installed, sys.executable, '-c', 'import annotated_transformer as at; print(at.__file__)', cwd=tmp_path)).stdout
     assert Path(home.strip()).is_relative_to(installed)
-    demo = ran(run(installed, installed / 'bin/transformer_demo', '--set', SMALL, cwd=tmp_path))
+    demo = ran(run(installed, installed / 'bin/transformer_demo', *flags(SMALL), cwd=tmp_path))
     assert demo.stdout.splitlines()[-1].startswith('exact match: ') and len([*(tmp_path / 'runs/demo').glob('*.png')]) == 2
     ran(run(installed, sys.executable, '-m', 'accelerate.commands.launch', '--cpu', '--num_processes', 1, '-m', 'annotated_transformer.training', '--recipe', 'demo',
-            '--set', SMALL, '--out', 'launched', cwd=tmp_path))
+            *flags(SMALL), '--out', 'launched', cwd=tmp_path))
     assert (tmp_path / 'launched/model.safetensors').is_file()
 
 def test_every_command_is_there(installed, tmp_path):

@@ -35,28 +35,28 @@ def with_biases(model:nn.Module):
                 W.bias = nn.Parameter(torch.zeros(W.out_features))
 
 grid = {f'{norm}-norm, {N} layers, {"" if warmup > 1 else "no "}warm-up':
-        (f'norm={norm} N={N} d_model=64 d_ff=256 h=4 schedule=constant '
-         f'peak_lr=0.002 warmup_steps={warmup}', None)
+        (dict(norm=norm, N=N, d_model=64, d_ff=256, h=4, lr_scheduler_type='constant',
+              peak_lr=0.002, warmup_steps=warmup), None)
         for norm in ('post', 'pre') for N in (3, 12) for warmup in (400, 1)}
 variants = {                     # name: changes of the recipe, of the model
-    'base': ('', None),
-    'no √d_model': ('', unscaled),
-    'untied': ('tied=False', None),
-    'untied, no √d_model, σ = 1': ('tied=False', wide),
-    'attention dropout': ('P_attn=0.1', None),
-    'biases': ('', with_biases),
+    'base': ({}, None),
+    'no √d_model': ({}, unscaled),
+    'untied': (dict(tied=False), None),
+    'untied, no √d_model, σ = 1': (dict(tied=False), wide),
+    'attention dropout': (dict(P_attn=0.1), None),
+    'biases': ({}, with_biases),
 } | grid
 
 def variant(
     name:str,                    # of `variants`
-    changes:str='',              # more of the recipe, e.g. 'seed=1'
+    **overrides,                 # of the recipe, e.g. seed=1
 ) -> tuple[Recipe, nn.Module]:
     "Recipe and model of a variant. Raises ValueError on an unknown name."
     if name not in variants:
         raise ValueError(f'no variant {name!r}; known: {", ".join(variants)}')
     more, surgery = variants[name]
-    recipe = variation('base', changes=f'{more} {changes}')
+    recipe = variation('base', **more | overrides)
     torch.manual_seed(recipe.seed)
-    model = build(recipe.model)
+    model = build(recipe.architecture, recipe.model)
     if surgery: surgery(model)
     return recipe, model

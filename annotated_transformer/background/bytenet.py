@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from ..utils.validation import UserError, check, check_types
-from ..model.seq2seq import Seq2SeqModel, architecture
+from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/bytenet.ipynb #dilated-conv
 class DilatedConv(nn.Conv1d):
@@ -105,9 +105,11 @@ class ByteNetConfig:
                 f'dilations: {r!r} must be a whole number from 1 to {self.max_len}')
 
 # %% ../../nbs/predecessors/bytenet.ipynb #bytenet
-@architecture('bytenet', ByteNetConfig)
+@register_architecture('bytenet')
 class ByteNet(Seq2SeqModel):
     "A decoder of convolutions on an encoder of convolutions, Kalchbrenner et al. 2016."
+    config_class = ByteNetConfig
+
     def __init__(self, config:ByteNetConfig, pad_id:int=0):
         super().__init__(config, pad_id)
         c, V, d = config, config.vocab_size, config.d_model

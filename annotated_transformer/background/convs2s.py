@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from ..utils.validation import UserError, check, check_types
-from ..model.seq2seq import Seq2SeqModel, architecture
+from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed
 def balanced(a:Tensor, b:Tensor) -> Tensor:
@@ -129,9 +129,11 @@ class ConvS2SConfig:
             f'k={self.k} is even: the encoder needs as many neighbours on either side')
 
 # %% ../../nbs/predecessors/convs2s.ipynb #convs2s
-@architecture('convs2s', ConvS2SConfig)
+@register_architecture('convs2s')
 class ConvS2S(Seq2SeqModel):
     "The convolutional translator of Gehring et al. (2017)."
+    config_class = ConvS2SConfig
+
     def __init__(self, config:ConvS2SConfig, pad_id:int=0):
         super().__init__(config, pad_id)
         c, d = config, config.d_model

@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..utils.validation import UserError, check, check_types
-from ..model.seq2seq import Seq2SeqModel, architecture
+from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config
 SCORES = 'none', 'additive', 'dot', 'general', 'concat', 'location'
@@ -49,9 +49,11 @@ class RecurrentConfig:
             f'feeding=True has no use with score={self.score}: its context is fed')
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-translator
-@architecture('recurrent', RecurrentConfig)
+@register_architecture('recurrent')
 class RecurrentTranslator(Seq2SeqModel):
     "Cho et al. 2014, Bahdanau et al. 2015, Luong et al. 2015, by its configuration."
+    config_class = RecurrentConfig
+
     def __init__(self,
         config:RecurrentConfig,    # hyper-parameters
         pad_id:int=0,              # id of the padding token

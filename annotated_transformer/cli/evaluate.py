@@ -42,14 +42,14 @@ def transformer_evaluate(
     if other and len(other) != len(sources): raise UserError(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
     print(f'{len(sources)} sentences of '
-          + (src or f"the test split of {translator.config['corpus']}"))
+          + (src or f"the test split of {translator.config['dataset']}"))
     scores, hypotheses = evaluate(
         translator, sources, references, beam, alpha, tokenize)
     if other:
         config = translator.config
         difference, p = significance(
             hypotheses, other, references, config['text'] == 'moses_lc',
-            tokenize=tokenize or tokeniser(config['target'], config['corpus']))
+            tokenize=tokenize or tokeniser(config['target_lang'], config['dataset']))
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     show_scores(scores)

@@ -4,14 +4,18 @@
 
 # %% auto #0
 __all__ = ['mended_paths', 'odd_paths', 'full_disk', 'interrupts', 'mendable', 'plain_errors', 'open_streams',
-           'interrupt_only_here', 'arguments', 'import_own', 'call', 'leave', 'main', 'command_for', 'check_translates']
+           'interrupt_only_here', 'refuse', 'import_first', 'arguments', 'import_own', 'call', 'leave', 'main',
+           'command_for', 'check_translates']
 
 # %% ../../nbs/library/cli/main.ipynb #imports
-import errno, os, re, shlex, signal, sys
+import errno, os, pydoc, re, shlex, signal, sys
+from argparse import ArgumentParser
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from fastcore.script import anno_parser
+from ..model.seq2seq import get_architecture
 from ..utils.io import speak
 from ..utils.validation import UserError
 
@@ -79,32 +83,54 @@ def interrupt_only_here():
     signal.signal(signal.SIGINT, interrupt)
 
 # %% ../../nbs/library/cli/main.ipynb #arguments
+def refuse(message:str):
+    "End with one line about the command line."
+    speak(message)
+    sys.exit(2)
+
+def import_first(argv:list):
+    "Import the modules of `--import`: they may be needed to know the other options."
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--import', action='append', default=[])
+    parser.error = refuse
+    for name in vars(parser.parse_known_args(argv)[0])['import']: import_own(name)
+
 def arguments(
     func,            # its parameters and their comments are the options
     argv:list,       # what the shell says
-) -> tuple[dict, dict]:      # arguments for `func`; options that every command has
-    """Read a command line. `--data_dir` and `--data-dir` are the same option."""
+) -> dict:           # arguments for `func`
+    """Read a command line, of which `func.add_flags`, if there is one, adds options.
+    `--data_dir` and `--data-dir` are the same option."""
+    argv = [re.sub('^--[^=]+', lambda name: '--' + name[0][2:].replace('-', '_'), arg)
+            for arg in argv]
+    import_first(argv)
     parser = anno_parser(func, prog=func.__name__)
-    parser.add_argument('--import', action='append', default=[], metavar='MODULE',
-                        help='your module, or .py file, with models and recipes')
+    parser.error, parser.allow_abbrev = refuse, False
+    parser.print_help = lambda: pydoc.pager(parser.format_help())
+    if hasattr(func, 'add_flags'):
+        parser.usage = f'{func.__name__} [OPTIONS]'             # they would fill a screen
+        func.add_flags(parser, argv)
+    parser.add_argument('--import', action='append', metavar='MODULE',
+                        help='your module, or .py file, with models; may be repeated')
     parser.add_argument('--debug', action='store_true', help='show tracebacks')
-    flags = set(re.findall(r'--[\w-]+', parser.format_help()))
-    def known(arg):
-        name, equals, value = arg.partition('=')
-        other = [f for f in flags if f.replace('-', '_') == name.replace('-', '_')]
-        return (other or [name])[0] + equals + value if arg.startswith('--') else arg
-    values = vars(parser.parse_args([known(arg) for arg in argv]))
-    options = {k: values.pop(k) for k in ('debug', 'import')}
+    given, rest = parser.parse_known_args(argv)
+    if rest:
+        flags = re.findall(r'--\w+', parser.format_help())
+        close = get_close_matches(rest[0], flags, 1)
+        refuse(f'no option {rest[0]}: ' + (f'did you mean {close[0]}?' if close else
+                                           'see --help'))
+    values = vars(given)
+    for k in 'debug', 'import', 'pdb', 'xtra': del values[k]
     for k, v in values.items():           # the shell expands no ~ after = or a comma
         if isinstance(v, str) and '~' in v: values[k] = ','.join(
             map(os.path.expanduser, v.split(',')))
-    return {k: v for k, v in values.items() if k not in ('pdb', 'xtra')}, options
+    return values
 
 # %% ../../nbs/library/cli/main.ipynb #import-own
 def import_own(
     name:str,        # a module, installed or in the current folder; or a .py file
 ):
-    """Import a module of the user's, which may add models and recipes.
+    """Import a module of the user's, which may add models.
     Raises ValueError or FileNotFoundError if there is none."""
     path = Path(name).expanduser()
     file = path.suffix == '.py'
@@ -127,10 +153,7 @@ def call(
     argv:list,       # what the shell says
 ):
     "Run a command as the shell asks for it."
-    args, options = arguments(func, argv)
-    with plain_errors(options['debug']):
-        for name in options['import']: import_own(name)
-        func(**args)
+    with plain_errors('--debug' in argv): func(**arguments(func, argv))
 
 # %% ../../nbs/library/cli/main.ipynb #main
 def leave(*_):
@@ -155,10 +178,10 @@ def main(
 def command_for(
     config:dict,     # of a run
 ) -> str:            # transformer_translate, transformer_parse or transformer_classify
-    "The command for a run: what its model writes decides."
-    if config['target'] == 'trees': return 'transformer_parse'
-    return ('transformer_classify' if config['architecture'] == 'classifier'
-            else 'transformer_translate')
+    "The command for a run: its data set and its architecture decide."
+    if config['dataset'] == 'treebank': return 'transformer_parse'
+    labels = get_architecture(config['architecture']).task == 'labels'
+    return 'transformer_classify' if labels else 'transformer_translate'
 
 def check_translates(run_dir, config:dict):
     "Raises ValueError naming the right command if a run is of another kind."

@@ -61,7 +61,7 @@ def flat_scores(scores:dict) -> dict:
 
 # %% ../../nbs/library/cli/parse.ipynb #transformer-parse
 def transformer_parse(
-    run_dir:str,          # run directory, of --corpus treebank or treebank_tagged
+    run_dir:str,          # run directory, of --dataset treebank
     input:str=None,       # file, one sentence a line; standard input when not given
     gold:str=None,        # trees in brackets, or a treebank's folder: parse and score
     out:str=None,         # with --gold: write the trees here, one a line

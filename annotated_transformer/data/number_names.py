@@ -22,6 +22,8 @@ def namer(
     lang:str,  # 'en', 'de', 'fr': any language of num2words
 ):
     "The function that spells whole numbers below 1,000,000 in `lang`."
+    if lang not in CONVERTER_CLASSES: raise ValueError(
+        f'numbers have no names in {lang!r}: use a language of num2words, such as de')
     converter = copy(CONVERTER_CLASSES[lang])
     # without the huge ones it is faster
     converter.cards = {n: word for n, word in converter.cards.items() if n <= 10**6}

@@ -15,7 +15,7 @@ from pathlib import Path
 from datasets import load_from_disk
 from filelock import FileLock
 from .batching import Batches, encode
-from .corpora import fingerprint, load, parse_name
+from .corpora import fingerprint, load, resolve_corpus
 from ..utils.validation import UserError, check, check_types
 from ..utils.io import claim, digest, lock_name
 from .text_files import scratch_folder
@@ -103,7 +103,7 @@ def check_labels(data):
 def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
     """Learn the tokens from the train split, or take those in the folder `tokenizer`;
     write them and every split into `folder`."""
-    data, (_, source, target) = load(corpus, data_dir), parse_name(corpus, data_dir)
+    data, (_, source, target) = load(corpus, data_dir), resolve_corpus(corpus)
     workers = {split: min(os.cpu_count(), len(data[split]) // 10_000) or None
                for split in data}
     if p.text in labelled: check_labels(data)

@@ -229,7 +229,7 @@ def find_text_files(data_dir, src:str, tgt:str) -> dict:
             f'{found[0]} would not be read: call it valid, not {other}')
     return {s: split_files(data_dir, s, src, tgt) for s in ('train', *given)}
 
-def load_text(data_dir, src:str, tgt:str, seed:int) -> DatasetDict:
+def load_text(data_dir, src:str, tgt:str, seed:int=0) -> DatasetDict:
     """Your own corpus: a folder of files, or one file of tab-separated pairs.
     Missing valid and test splits are cut off."""
     return completed({name: read_split(files, name, (src.lower(), tgt.lower()))

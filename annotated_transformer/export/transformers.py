@@ -208,7 +208,7 @@ translations differ. With `num_beams=1`, or no penalty on both sides, none shoul
 def model_card(run:dict, valid:list[dict], beta:float) -> str:
     "README.md of a run's configuration, its validation, the exponent of the penalty."
     m, raw = run['model'], run['text'] != 'moses_lc'
-    names = {side: run[side] or '(not said)' for side in ('source', 'target')}
+    names = {side: run[f'{side}_lang'] or '(not said)' for side in ('source', 'target')}
     head = dict(language=[x for x in names.values() if re.fullmatch('[a-z]{2,3}', x)],
                 metrics=['perplexity'] if valid else [])
     before, after = ('', 'texts') if raw else (x.format(**names) for x in moses)
@@ -216,7 +216,7 @@ def model_card(run:dict, valid:list[dict], beta:float) -> str:
         **names, beta=beta, max_len=m['max_len'], before=before, after=after,
         head=''.join(f'{k}: {json.dumps(v)}\n' for k, v in head.items() if v),
         sizes=', '.join(f'{k} = {m[k]}' for k in ('N', 'd_model', 'd_ff', 'h')),
-        corpus=run['corpus'] or 'an unnamed corpus',
+        corpus=run['dataset'] or 'an unnamed corpus',
         valid=''.join(f"\nAfter update {x['step']} the perplexity of the validation "
                       f"split was {x['valid_ppl']:.2f}." for x in valid),
         text='Text goes in and comes out as it is written.' if raw else

@@ -24,7 +24,7 @@ def evaluate(
     tokenize:str=None,      # sacreBLEU's tokeniser; that of `tokeniser` when None
 ) -> tuple[dict, list[str]]:   # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
-    lang, begin = translator.config['target'], time.perf_counter()
+    lang, begin = translator.config['target_lang'], time.perf_counter()
     written = translator.generate(sources, beam=beam, alpha=alpha, progress=True)
     speed = len(sources) / (time.perf_counter() - begin)
     hypotheses = translator.restore(written)
@@ -60,7 +60,7 @@ def watch_bleu(
     moses = config['text'] == 'moses_lc'
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
                 sacre_bleu(references, tokenize=tokeniser(
-                    config['target'], config['corpus'])).corpus_score(
+                    config['target_lang'], config['dataset'])).corpus_score(
                         written, [references]).score)
 
 # %% ../../nbs/library/inference/evaluation.ipynb #test-split

@@ -60,7 +60,7 @@ class Translator:
         blanks and invisible characters at the ends."""
         sentences = [*map(bare, sentences)]
         moses = self.config['text'] == 'moses_lc'
-        return moses_lc(sentences, self.config[side]) if moses else sentences
+        return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
 
     def encode(self, sentences):
         "Source ids of each sentence, eos last."
@@ -166,7 +166,7 @@ def n_best(self:Translator,
     for whole in parts:
         ranks = [*zip(*islice(found, len(whole)))] or [()] * n
         best = [(joined(whole, self.tokenizer.decode([h.ids for h in hs]),
-                        self.config['source'], self.config['target']),
+                        self.config['source_lang'], self.config['target_lang']),
                  sum(h.score for h in hs)) for hs in ranks]
         searched = whole and temperature is None
         out.append(distinct(best, n) if searched else best[:n])
@@ -186,7 +186,7 @@ def restore(self:Translator, texts):
     "Undo the preparation of the target text; each becomes one line."
     moses = self.config['text'] == 'moses_lc'
     return [*map(one_line,
-                 moses_detok(texts, self.config['target']) if moses else texts)]
+                 moses_detok(texts, self.config['target_lang']) if moses else texts)]
 
 @patch
 def translate(self:Translator,

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 import safetensors.torch
 from torch import nn
-from .seq2seq import kinds_of
+from .seq2seq import get_architecture
 from ..utils.validation import (
     NotFinite, UserError, check_types, checked)
 
@@ -19,10 +19,10 @@ from ..utils.validation import (
 class TextConfig:
     "What config.json of a run says of its text, beside the model. Checks its types."
     pad_id: int = 0
-    source: str = ''                # languages
-    target: str = ''
+    source_lang: str = ''
+    target_lang: str = ''
     text: str = 'raw'               # how it was prepared
-    corpus: str = ''
+    dataset: str = ''
     tokenizer: str | None = None    # digest of tokenizer.model
     source_tokenizer: str | None = None   # and of source.model, where there is one
 
@@ -37,14 +37,17 @@ def check_config(
     Raises ValueError naming the file and what is wrong with it."""
     if not isinstance(config, dict) or not {'model', 'architecture'} <= set(config):
         raise UserError(f'{where} describes no model: is it that of a run directory?')
-    try: kind, _ = kinds_of(config['architecture'])
+    try: kind = get_architecture(config['architecture']).config_class
     except (ValueError, TypeError) as e:
         home = config.get('module')
         defined = f'. It was defined in {home}: --import {home}' if home else ''
         raise UserError(f'{where}: {e}{defined}') from e
     settings = checked(kind, config['model'], where)
     names = [k for k in TextConfig.__dataclass_fields__ if k in config]
-    text = checked(TextConfig, {k: config[k] for k in names}, where)
+    data = config.get('data', {})
+    if not isinstance(data, dict): raise UserError(f'{where}: data={data!r} is no part')
+    text = checked(TextConfig, {k: config[k] for k in names}
+                   | {k: data[k] for k in data if k == 'text'}, where)
     if not 0 <= text.pad_id < settings.vocab_size:
         raise UserError(f'{where}: pad_id={text.pad_id} is no token')
     return config | asdict(text) | dict(model=asdict(settings))

@@ -14,17 +14,19 @@ from .attention import (
 from .config import TransformerConfig
 from .embeddings import Embedding, Generator
 from .feed_forward import FeedForward
-from .seq2seq import Seq2SeqModel, architecture, name_of
+from .seq2seq import Seq2SeqModel, register_architecture
 from .positional_encoding import PositionalEncoding
 from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)
 from ..utils.validation import UserError
 
 # %% ../../nbs/36_transformer.ipynb #transformer
-@architecture('transformer', TransformerConfig)
+@register_architecture('transformer')
 class Transformer(Seq2SeqModel):
     """The model of Figure 1: encoder, decoder, embeddings, generator.
     A subclass that overrides a `make_…` is the same model with another part."""
+    config_class = TransformerConfig
+
     def __init__(self,
         config:TransformerConfig,  # hyper-parameters
         pad_id:int=0,              # id of the padding token
@@ -190,5 +192,5 @@ def from_pretrained(cls:Transformer,
     from annotated_transformer.run_directory import load_model     # which imports this
     model = load_model(run_dir, weights)
     if not isinstance(model, cls): raise UserError(
-        f'{run_dir} holds no {cls.__name__} ({name_of(model)}): load_model opens it')
+        f'{run_dir} holds no {cls.__name__} ({model.architecture}): load_model opens it')
     return model

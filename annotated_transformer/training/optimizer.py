@@ -68,9 +68,10 @@ def scheduled(
 
 # %% ../../nbs/53_optimizer.ipynb #learning-rate
 def learning_rate(
-    recipe,      # a `Recipe`: its peak_lr, warmup_steps, steps, schedule and d_model
+    recipe,      # a `Recipe`: its schedule, and the width of its model
     step:int,    # update, from 1
 ) -> float:
     "The learning rate that a recipe has for an update, §5.3."
-    peak = recipe.peak_lr or (recipe.model.d_model * recipe.warmup_steps) ** -.5
-    return scheduled(step, peak, recipe.warmup_steps, recipe.steps, recipe.schedule)
+    s = recipe.schedule
+    peak = s.peak_lr or (recipe.model.d_model * s.warmup_steps) ** -.5
+    return scheduled(step, peak, s.warmup_steps, s.steps, s.lr_scheduler_type)

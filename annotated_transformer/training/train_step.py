@@ -78,7 +78,7 @@ def update(
     Raises ValueError if accelerate would divide by its passes once more."""
     if accelerator.gradient_accumulation_steps != 1: raise UserError(
         "accelerate's gradient_accumulation_steps must be 1 (unset "
-        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): --set 'accumulate=N' does this")
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): --accumulate N does this")
     world, rank = accelerator.num_processes, accelerator.process_index
     model = accelerator.unwrap_model(objective, keep_torch_compile=False).model
     n, total = ((model.labels(tgt) != model.pad_id).sum().item(),

@@ -22,7 +22,6 @@ from ..data.preprocessing import batches_of
 from annotated_transformer.training.distributed import (
     Interrupt, any_says, meet, on_main)
 from ..recipe import Recipe
-from ..model.seq2seq import name_of
 from ..run_directory import RunDirectory
 from .run_setup import new_model, prepare_run
 from .train_step import Objective, ahead, update, validate
@@ -37,11 +36,12 @@ says = dict(
 def text_of(recipe:Recipe, run:RunDirectory, pad_id:int, world:int) -> tuple:
     """The batches of training and validation. Raises ValueError if those of `world`
     processes cannot fit into memory."""
-    c, share = recipe.model, recipe.tokens // (world * recipe.accumulate)
-    data = batches_of(run.data / 'train', recipe.tokens, pad_id, recipe.seed)
+    c, tokens = recipe.model, recipe.data.tokens
+    share = tokens // (world * recipe.optimization.accumulate)
+    data = batches_of(run.data / 'train', tokens, pad_id, recipe.seed)
     valid = batches_of(run.data / 'valid', max(share, c.max_len), pad_id, 0)
     fits(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
-         f'the logits of tokens={recipe.tokens}')
+         f'the logits of tokens={tokens}')
     return data, valid
 
 def look(watch, model, optimizer, run_dir, step, accelerator, log):
@@ -57,23 +57,22 @@ def loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, start:Path|No
     """All updates from checkpoint `start` to the end, to an interruption, or until
     nothing has become better for too long. §5."""
     world, rank = accelerator.num_processes, accelerator.process_index
-    seed = recipe.seed
+    seed, o, kept = recipe.seed, recipe.optimization, recipe.checkpoints
     data, valid = text_of(recipe, run, model.pad_id, world)
-    optimizer = make_optimizer(
-        model, recipe.optimizer, recipe.weight_decay, recipe.momentum)
+    optimizer = make_optimizer(model, o.optimizer, o.weight_decay, o.momentum)
     model, optimizer = accelerator.prepare(Objective(model), optimizer)
     done = load_checkpoint(start, model, optimizer, accelerator) if start else 0
-    due, stop, most = Due(recipe.save_every, len(data)), False, recipe.steps
+    due, stop, most = Due(kept.save_every, len(data)), False, recipe.schedule.steps
     with (Interrupt() as interrupt,
           Log(run, done, most, len(data), accelerator) as log):
-        tired = lambda: recipe.patience and log.waited >= recipe.patience
+        tired = lambda: kept.patience and log.waited >= kept.patience
         todo = range(done, done if tired() else most)
         for step, batch in enumerate(ahead(data, todo), done + 1):
             torch.manual_seed((seed << 40) + (step << 12) + rank)    # of dropout
             lr = learning_rate(recipe, step)
             for group in optimizer.param_groups: group['lr'] = lr
             loss, n, norm = update(model, optimizer, *batch, accelerator,
-                                   recipe.accumulate, recipe.clip)
+                                   o.accumulate, o.clip)
             log.update(step, loss, n, norm)
             counted = due.by_count(step) or step == most
             asked = world == 1 and interrupt.asked   # several agree every ten updates
@@ -84,7 +83,7 @@ def loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, start:Path|No
             best = save and log.validated(step, *validate(model, valid, accelerator))
             if save or stop: save_checkpoint(
                 run, step, model, optimizer, accelerator,
-                recipe.average, 'step' if save else 'interrupted', best)
+                kept.average, 'step' if save else 'interrupted', best)
             if save and watch:
                 look(watch, model, optimizer, run.path, step, accelerator, log)
             log.since = time.perf_counter()          # speed is that of updates alone
@@ -96,7 +95,7 @@ def loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, start:Path|No
 # %% ../../nbs/55c_training.ipynb #train
 def train(
     recipe:Recipe,
-    corpus,             # name for `corpora.load`, or one's own splits
+    corpus,             # as for `corpora.load`
     run_dir,            # folder of this run
     data_dir=None,      # folder of the corpus, where it needs one
     resume:bool=False,  # from the newest checkpoint; a new run if there is none
@@ -116,12 +115,12 @@ def train(
         'a model in parts (FSDP) cannot be watched in training: leave out --bleu')
     try:
         prepare = lambda: prepare_run(
-            run, recipe, corpus, data_dir, resume, skip_damaged,
-            architecture=name_of(model or recipe.model), init_from=init_from)
+            run, recipe, corpus, data_dir, resume, skip_damaged, init_from=init_from)
         start = on_main(accelerator, prepare, patient)
         if track: accelerator.init_trackers('tracked')
         model = new_model(recipe, run, model, init_from if start is None else None)
         loop(recipe, run, accelerator, start, model, watch)
-        on_main(accelerator, lambda: average_checkpoints(run, recipe.average))
+        n = recipe.checkpoints.average
+        on_main(accelerator, lambda: average_checkpoints(run, n))
         accelerator.end_training()
     finally: run.lock.release()

@@ -171,7 +171,7 @@ def words_of_page(
     numbers:bool,        # does it translate names of numbers?
 ) -> dict:               # what the page says first, and above the field
     src, tgt = (languages.get(config[side], config[side])
-                for side in ('source', 'target'))
+                for side in ('source_lang', 'target_lang'))
     c = model.config
     what = 'numbers' if numbers else 'sentences'
     weights = sum(w.numel() for w in model.parameters())
@@ -192,21 +192,22 @@ def page_data(
     "What the page needs to know besides the model."
     model, config = translator.models[0], translator.config
     sources, tests = [s for s, _ in pairs], pairs[:50]
-    numbers = are_numbers(sources, config['source'])
-    names = numbers and {config['source'], config['target']} == {'en', 'de'}
+    numbers = are_numbers(sources, config['source_lang'])
+    names = numbers and {config['source_lang'], config['target_lang']} == {'en', 'de'}
     measured = measure(translator, sources[:50], small)
     right = {off: sum(a == b for a, (_, b) in zip(found, tests))
              for off, found in measured.items()}
     each = {lang: [*map(namer(lang), range(100))] for lang in ('en', 'de')}
     words = {w for s in sources for w in re.findall(r'[^\s,.-]+', s)}
     return words_of_page(config, model, names) | dict(
-        source=config['source'], target=config['target'], small=small, colours=colours,
+        source=config['source_lang'], target=config['target_lang'], small=small,
+        colours=colours,
         names=names and each,
         words=sorted(words) if len(words) <= 300 else [], tests=tests, whole=right[()],
         most=max(map(len, translator.encode(sources))) * 3 // 2,
         effects={off[0]: n for off, n in right.items() if len(off) == 1},
         experiments=[] if small else experiments(
-            measured, tests, names and config['source'] == 'en'),
-        draws=sources if not names or config['corpus'][:7] != 'numbers' else None,
+            measured, tests, names and config['source_lang'] == 'en'),
+        draws=sources if not names or config['dataset'] != 'numbers' else None,
         first=max(sources[:20], key=lambda s: (len(s) < 45, len(s))),
         look=dict(kind='memory', layer=model.config.N - 1, head='all'))

@@ -2,11 +2,11 @@
 import json
 
 import pytest
-from helpers import changed, content, in_here, names, refused, run, write
+from helpers import EN_DE, content, flags, in_here, names, refused, run, write
 
 from annotated_transformer.analysis.table_2 import families
 
-TINY = "d_model=32 vocab_size=100 tokens=512 steps=4 warmup_steps=2 average=1 save_every='2 steps' text=raw max_len=80 byte_fallback=False"
+TINY = dict(d_model=32, vocab_size=100, tokens=512, steps=4, warmup_steps=2, average=1, save_every='2 steps', text='raw', max_len=80, byte_fallback=False)
 OTHERS = [name for name in families if name != 'transformer_tiny']
 
 def ran(result):
@@ -17,15 +17,15 @@ def ran(result):
 def corpus(tmp_path_factory): return write(tmp_path_factory.mktemp('families'), train_en=names('en', 200), train_de=names('de', 200))
 
 def begin(capfd, corpus, name, out, *args):
-    return in_here(capfd, 'train', '--recipe', name, '--corpus', 'text_en_de', '--data_dir', corpus, '--out', out, *args)
+    return in_here(capfd, 'train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--out', out, *args)
 
 @pytest.mark.parametrize('name', OTHERS)
 def test_same_commands(capfd, corpus, tmp_path, name):
     "Two updates and two more are four; one line out for each line in, from any engine option; scores; a config that names the family."
     whole, parts = tmp_path / 'whole', tmp_path / 'parts'
-    ran(begin(capfd, corpus, name, whole, '--set', TINY))
-    ran(begin(capfd, corpus, name, parts, '--set', changed(TINY, 'steps=2')))
-    ran(begin(capfd, corpus, name, parts, '--set', TINY, '--resume'))
+    ran(begin(capfd, corpus, name, whole, *flags(TINY)))
+    ran(begin(capfd, corpus, name, parts, *flags(TINY | dict(steps=2))))
+    ran(begin(capfd, corpus, name, parts, *flags(TINY), '--resume'))
     assert content(whole)['model.safetensors'] == content(parts)['model.safetensors']
     assert json.loads((whole / 'config.json').read_text())['architecture'] in ('recurrent', 'bytenet', 'convs2s')
     for options in [], ['--beam', '1'], ['--n_best', '2'], ['--sample', '1'], ['--long', 'sentences']:
@@ -40,8 +40,8 @@ def test_same_commands(capfd, corpus, tmp_path, name):
 def test_not_theirs(capfd, corpus, tmp_path, name):
     "Fields that the family has not, and formats that know only the Transformer, are refused by name."
     out = tmp_path / 'run'
-    refused(begin(capfd, corpus, name, out, '--set', 'h=8'), "no field 'h'")
-    ran(begin(capfd, corpus, name, out, '--set', changed(TINY, 'steps=2')))
+    refused(begin(capfd, corpus, name, out, *flags(dict(h=8))), 'no option --h')
+    ran(begin(capfd, corpus, name, out, *flags(TINY | dict(steps=2))))
     before = content(out)
     for to in 'ctranslate2', 'transformers', 'onnx':
         result = in_here(capfd, 'export', out, '--to', to, '--out', tmp_path / to)
@@ -49,14 +49,14 @@ def test_not_theirs(capfd, corpus, tmp_path, name):
     assert content(out) == before
 
 @pytest.mark.parametrize('name, field, message', [
-    ('rnn_attention_tiny', 'score=soft', 'score'), ('rnn_tiny', 'd_model=33', 'd_model=33 is odd'), ('rnn_tiny', 'feeding=True', 'feeding=True has no use'),
-    ('bytenet_tiny', 'd_model=33', 'd_model=33 is odd'), ('bytenet_tiny', 'a=0', 'a=0'), ('convs2s_tiny', 'k=4', 'k=4 is even')])
+    ('rnn_attention_tiny', dict(score='soft'), 'score'), ('rnn_tiny', dict(d_model=33), 'd_model=33 is odd'), ('rnn_tiny', dict(feeding=True), 'feeding=True has no use'),
+    ('bytenet_tiny', dict(d_model=33), 'd_model=33 is odd'), ('bytenet_tiny', dict(a=0), 'a=0'), ('convs2s_tiny', dict(k=4), 'k=4 is even')])
 def test_impossible(capfd, corpus, tmp_path, name, field, message):
-    refused(begin(capfd, corpus, name, tmp_path / 'run', '--set', field), message)
+    refused(begin(capfd, corpus, name, tmp_path / 'run', *flags(field)), message)
     assert not (tmp_path / 'run').exists()
 
 def test_by_command(corpus, tmp_path):
     "In a process of its own, where nothing but the name of the recipe tells which module is needed."
-    for name in OTHERS[:1]: assert run('train', '--recipe', name, '--corpus', 'text_en_de', '--data_dir', corpus, '--out', tmp_path / name,
-                                       '--set', changed(TINY, 'steps=2')).returncode == 0
+    for name in OTHERS[:1]: assert run('train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--out', tmp_path / name,
+                                       *flags(TINY | dict(steps=2))).returncode == 0
     assert run('translate', tmp_path / OTHERS[0], stdin='seven\n').stdout.count('\n') == 1

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import SMALL, TRAINED, changed, content, in_here, names, refused, write
+from helpers import EN_DE, SMALL, TRAINED, content, flags, in_here, names, refused, write
 
-TEXT = dict(train_en=names('en', 60), train_de=names('de', 60))
+FILES = dict(train_en=names('en', 60), train_de=names('de', 60))
 
 UTF16 = 'seven\n'.encode('utf-16')
 
@@ -41,54 +41,54 @@ def wmt14(folder, **rows):
         write(folder, **{f'{split}_jsonl': '\n'.join(lines) + '\n'})
 
 # name: (command, arguments, what the message must say, what is done before); {run} is a trained run, {tmp} a folder of its own, {text} files of text
-T = ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{text}', '--out', '{tmp}/out', '--set', SMALL]
+T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--out', '{tmp}/out', *flags(SMALL)]
 
-def train(changes='', **files): return ['train', [*T[:-1], changed(SMALL, changes)], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
+def train(changes={}, **files): return ['train', [*T[:12], *flags(SMALL | changes)], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
 
-def resume(changes='', before=None):
-    settings = changed(changed(TRAINED, 'steps=201'), changes)
-    return ['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{corpus}', '--out', '{run}', '--resume', '--set', settings], before and (lambda run, tmp: before(run))]
+def resume(changes={}, before=None):
+    settings = TRAINED | dict(steps=201) | changes
+    return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--out', '{run}', '--resume', *flags(settings)], before and (lambda run, tmp: before(run))]
 
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
 
 CASES = {
     # the command line
     'no such recipe': (['train', ['--recipe', 'huge'], None], "no recipe 'huge'", 'multi30k_tiny'),
-    'no such corpus': (['train', ['--recipe', 'demo', '--corpus', 'europarl'], None], "no corpus 'europarl'"),
-    'no such folder': (['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', '{tmp}/none', '--out', '{tmp}/out'], None], 'none does not exist'),
-    'folder missing': (['train', ['--recipe', 'demo', '--corpus', 'text_en_de', '--out', '{tmp}/out'], None], 'needs data_dir'),
-    'folder with numbers': (['train', ['--recipe', 'demo', '--corpus', 'numbers', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'leave data_dir out'),
+    'no such corpus': (['train', ['--recipe', 'demo', '--dataset', 'europarl'], None], "no data set 'europarl'"),
+    'no such folder': (['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{tmp}/none', '--out', '{tmp}/out'], None], 'none does not exist'),
+    'folder missing': (['train', ['--recipe', 'demo', *EN_DE, '--out', '{tmp}/out'], None], 'needs data_dir'),
+    'folder with numbers': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'leave data_dir out'),
+    'no languages': (['train', ['--recipe', 'demo', '--dataset', 'text', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'needs source_lang and target_lang'),
     'empty --out': (['train', ['--out', ''], None], '--out is empty'),
-    'comma in --out': (['train', [*T[:7], '{tmp}/run,v2', *T[8:]], None], 'no comma'),
-    '--out is a file': (['train', [*T[:7], '{text}/train.en', *T[8:]], None], 'train.en is a file'),
-    'open quote in --set': (train("save_every='2 steps"), '--set', 'quotation'),
-    'spaces around =': (train('steps = 20'), "is not name=value"),
-    'no value': (train('clip='), "'clip=' is not name=value"),
-    'a key twice': (train('clip=1 clip=2'), 'clip is there twice'),
-    'no such field': (train('stepz=2'), "no field 'stepz'", 'steps'),
-    'false in lower case': (train('tied=false'), "tied='false': must be bool"),
-    'a number as text': (train('N=one'), "N='one': must be int"),
-    'a fraction of a layer': (train('N=1.5'), 'N=1.5: must be int'),
-    'no layers': (train('N=0'), 'N=0 must be at least 1'),
-    'negative rate': (train('peak_lr=-1'), 'peak_lr=-1 must be above 0'),
-    'infinite rate': (train('peak_lr=1e999'), 'peak_lr=inf is not a finite number'),
-    'dropout of one': (train('P_drop=1'), 'P_drop=1 must be below 1'),
-    'unknown norm': (train('norm=middle'), "norm='middle' is unknown: use one of post, pre"),
-    'misspelt positions': (train('positions=leanred'), "positions='leanred' is unknown"),
-    'heads that do not divide': (train('h=3'), 'h=3 does not divide'),
-    'save_every in words': (train('save_every=often'), "write '10 minutes'"),
-    'save_every of nothing': (train("save_every='0 steps'"), "write '10 minutes'"),
-    'huge d_ff': (train('d_ff=1000000000000'), 'd_ff=1,000,000,000,000 is more than'),
-    'large d_ff': (train('d_ff=900000000'), 'bytes are needed, this machine has'),
-    'huge tokens': (train('tokens=1000000000000'), 'tokens=1,000,000,000,000'),
-    'huge max_len': (train('max_len=1000000000000'), 'max_len=1,000,000,000,000'),
-    'long learned positions': (train('positions=learned max_len=1000000000'), 'bytes are needed'),
-    'huge warm-up': (train('warmup_steps=1000000000000'), 'warmup_steps=1,000,000,000,000'),
-    'ten million layers': (train('N=10000000'), 'bytes are needed'),
-    'vocabulary beyond the text': (train('vocab_size=50000'), 'vocab_size=50000', 'use at most'),
-    'vocabulary too small': (train('vocab_size=20'), 'vocab_size=20', 'use at least'),
-    'fewer tokens than a sentence': (train('tokens=3'), 'does not fit into a batch of 3 tokens'),
-    'seed too large': (train('seed=8388608'), 'seed=8388608 must be below'),
+    'comma in --out': (['train', [*T[:11], '{tmp}/run,v2', *T[12:]], None], 'no comma'),
+    '--out is a file': (['train', [*T[:11], '{text}/train.en', *T[12:]], None], 'train.en is a file'),
+    'no value': (['train', [*T, '--clip'], None], '--clip: expected one argument'),
+    'a field twice': (['train', [*T, '--clip', '1', '--clip', '2'], None], '--clip: is there twice'),
+    'no such field': (train(dict(stepz=2)), 'no option --stepz: did you mean --steps?'),
+    'no such field at all': (train(dict(xyzzy=2)), 'no option --xyzzy', '--help'),
+    'neither true nor false': (train(dict(tied='maybe')), "tied='maybe': must be bool"),
+    'a number as text': (train(dict(N='one')), "N='one': must be int"),
+    'a fraction of a layer': (train(dict(N=1.5)), 'N=1.5: must be int'),
+    'no layers': (train(dict(N=0)), 'N=0 must be at least 1'),
+    'negative rate': (train(dict(peak_lr=-1)), 'peak_lr=-1 must be greater than 0'),
+    'infinite rate': (train(dict(peak_lr='1e999')), 'peak_lr=inf must be a finite number'),
+    'dropout of one': (train(dict(P_drop=1)), 'P_drop=1 must be below 1'),
+    'unknown norm': (train(dict(norm='middle')), "norm='middle' is unknown: use one of post, pre"),
+    'misspelt positions': (train(dict(positions='leanred')), "positions='leanred' is unknown"),
+    'heads that do not divide': (train(dict(h=3)), 'h=3 does not divide'),
+    'save_every in words': (train(dict(save_every='often')), "write '10 minutes'"),
+    'save_every of nothing': (train(dict(save_every='0 steps')), "write '10 minutes'"),
+    'huge d_ff': (train(dict(d_ff=1000000000000)), 'd_ff=1,000,000,000,000 is more than'),
+    'large d_ff': (train(dict(d_ff=900000000)), 'bytes are needed, this machine has'),
+    'huge tokens': (train(dict(tokens=1000000000000)), 'tokens=1000000000000 must be less than'),
+    'huge max_len': (train(dict(max_len=1000000000000)), 'max_len=1,000,000,000,000'),
+    'long learned positions': (train(dict(positions='learned', max_len=1000000000)), 'bytes are needed'),
+    'huge warm-up': (train(dict(warmup_steps=1000000000000)), 'warmup_steps=1000000000000 must be less than'),
+    'ten million layers': (train(dict(N=10000000)), 'bytes are needed'),
+    'vocabulary beyond the text': (train(dict(vocab_size=50000)), 'vocab_size=50000', 'use at most'),
+    'vocabulary too small': (train(dict(vocab_size=20)), 'vocab_size=20', 'use at least'),
+    'fewer tokens than a sentence': (train(dict(tokens=3)), 'does not fit into a batch of 3 tokens'),
+    'seed too large': (train(dict(seed=8388608)), 'seed=8388608 must be less than'),
     'tracker of another name': (['train', [*T, '--track', 'nothing'], None], 'tensorboard'),
     'tracker not installed': (['train', [*T, '--track', 'clearml'], None], '--track clearml: it is not installed'),
     'engine of another name': (on_run('translate', None, '--engine', 'onnx'), 'use one of pytorch, ctranslate2'),
@@ -112,17 +112,17 @@ CASES = {
     'blank lines only': (train(train_en=' \n\n', train_de='\n\n'), 'no pair has text on both sides'),
     'no gzip': (train(train_en_gz=b'a\n', train_de='a\n'), 'train.en.gz is not a complete gzip file'),
     'cut gzip': (train(train_en_gz=gzip.compress(b'a\n' * 999)[:20], train_de='a\n' * 999), 'train.en.gz is not a complete gzip file'),
-    'packed and plain': (train(**TEXT, train_en_gz=gzip.compress(b'a\n')), 'both train.en and train.en.gz'),
-    'pairs and files': (train(**TEXT, train_tsv='a\tb\n'), 'both train.tsv and train.en'),
-    'dev instead of valid': (train(**TEXT, dev_en='a\n', dev_de='a\n'), 'dev.en would not be read: call it valid'),
+    'packed and plain': (train(**FILES, train_en_gz=gzip.compress(b'a\n')), 'both train.en and train.en.gz'),
+    'pairs and files': (train(**FILES, train_tsv='a\tb\n'), 'both train.tsv and train.en'),
+    'dev instead of valid': (train(**FILES, dev_en='a\n', dev_de='a\n'), 'dev.en would not be read: call it valid'),
     'ids first': (train(train_tsv=''.join(f'{i}\tone\teins\n' for i in range(30))), 'the first column holds numbers'),
     'no tab': (train(train_tsv='one\teins\ntwo\n'), 'train.tsv, line 2: no tab'),
     'too few to split': (train(train_en='a\n', train_de='b\n'), 'too few to cut off'),
-    'all too long': (train('max_len=1'), 'no pair has at most max_len=1'),
-    'one too long': (train('max_len=5 too_long=refuse'), 'more than max_len=5'),
-    'wmt14 without data': (['train', ['--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
-    'wmt14 of other columns': (['train', ['--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
-    'no test split': (['train', ['--recipe', 'demo', '--corpus', 'multi30k_en_de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
+    'all too long': (train(dict(max_len=1)), 'no pair has at most max_len=1'),
+    'one too long': (train(dict(max_len=5, too_long='refuse')), 'more than max_len=5'),
+    'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
+    'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
+    'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
     'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write(tmp, b='eins\n')], 'has 60', 'has 1'),
     'baseline of another length': (['evaluate', ['{run}', '--baseline', '{text}/train.en'], None], 'has 60 lines, the test set has'),
     'empty baseline': (['evaluate', ['{run}', '--baseline', '{tmp}/b'], lambda run, tmp: write(tmp, b='')], 'b is empty'),
@@ -148,18 +148,18 @@ CASES = {
     'test split: cut': (on_run('evaluate', lambda run: edit(run, cut, next((run / 'data' / 'test').glob('*.arrow')).relative_to(run))), 'is missing or damaged'),
     'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'holds no checkpoints'),
     # continuing a run
-    'begun otherwise': (resume('peak_lr=1e-3'), 'begun with another peak_lr (0.002 → 0.001)'),
-    'fewer steps': (resume('steps=100'), 'has 200 updates behind it, more than steps=100'),
-    'metrics: damaged': (resume('', lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is damaged'),
-    'pieces: cut': (resume('', lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
-    'checkpoint: a pickle': (resume('', pickled), 'training.pt holds no state of this training'),
-    'checkpoint: cut': (resume('', lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_damaged'),
-    'another corpus': (['train', ['--recipe', 'demo', '--corpus', 'numbers', '--out', '{run}', '--resume', '--set', SMALL], None], 'begun with another'),
+    'begun otherwise': (resume(dict(peak_lr=1e-3)), 'begun with another peak_lr (0.002 → 0.001)'),
+    'fewer steps': (resume(dict(steps=100)), 'has 200 updates behind it, more than steps=100'),
+    'metrics: damaged': (resume({}, lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is damaged'),
+    'pieces: cut': (resume({}, lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
+    'checkpoint: a pickle': (resume({}, pickled), 'training.pt holds no state of this training'),
+    'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_damaged'),
+    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--out', '{run}', '--resume', *flags(SMALL)], None], 'begun with another'),
 }
 
 def prepare(case, run, corpus, tmp):
     (command, args, before), *said = CASES[case]
-    write(tmp / 'text', **TEXT)
+    write(tmp / 'text', **FILES)
     if before: before(run, tmp)
     places = dict(run=run, tmp=tmp, text=tmp / 'text', corpus=corpus)
     fill = lambda arg: arg if '{' not in arg else arg.format(**places)

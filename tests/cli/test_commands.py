@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, SMALL, changed, in_here, names, run, write
+from helpers import EN_DE, ROOT, SMALL, flags, in_here, names, run, write
 
 from annotated_transformer.data.number_names import namer
 
-COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'main', 'streams')]
+COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'main', 'streams', 'recipe_flags')]
 
 def test_help():
     result = run('train', '--help')
@@ -23,19 +23,19 @@ def test_every_help(capfd, name):
     assert result.returncode == 0 and '--debug' in result.stdout
 
 BAD = {
-    'line counts':   (dict(train_en='a\nb\n', train_de='a\n'), '', ['train.en has 2 lines', 'train.de has 1']),
-    'missing file':  (dict(train_en='a\n'), '', ['train.de']),
-    'empty file':    (dict(train_en='', train_de='a\n'), '', ['train.en is empty']),
-    'not UTF-8':     (dict(train_en='a\n', train_de=b'a\n\xff\n'), '', ['train.de, line 2']),
-    'vocabulary':    (dict(train_en=names('en'), train_de=names('de')), 'vocab_size=5000', ['vocab_size=5000', 'use at most']),
-    'long sentence': (dict(train_en=names('en'), train_de=names('de')), 'vocab_size=100 max_len=5 too_long=refuse', ['max_len=5']),
-    'heads':         (dict(train_en='a\n', train_de='a\n'), 'h=3', ['h=3', 'give d_k and d_v']),
+    'line counts':   (dict(train_en='a\nb\n', train_de='a\n'), {}, ['train.en has 2 lines', 'train.de has 1']),
+    'missing file':  (dict(train_en='a\n'), {}, ['train.de']),
+    'empty file':    (dict(train_en='', train_de='a\n'), {}, ['train.en is empty']),
+    'not UTF-8':     (dict(train_en='a\n', train_de=b'a\n\xff\n'), {}, ['train.de, line 2']),
+    'vocabulary':    (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=5000), ['vocab_size=5000', 'use at most']),
+    'long sentence': (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=100, max_len=5, too_long='refuse'), ['max_len=5']),
+    'heads':         (dict(train_en='a\n', train_de='a\n'), dict(h=3), ['h=3', 'give d_k and d_v']),
 }
 
 @pytest.mark.parametrize('case', BAD)
 def test_bad_training_input(capfd, case, tmp_path):
     files, changes, messages = BAD[case]
-    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', '--set', changes)
+    result = in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', *flags(changes))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 
@@ -48,12 +48,12 @@ def test_both_spellings():
     from annotated_transformer.cli.main import arguments
     from annotated_transformer.cli.train import transformer_train
     for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
-        assert arguments(transformer_train, option)[0]['data_dir'] == 'x'
+        assert arguments(transformer_train, option)['data_dir'] == 'x'
 
 def test_ascii_terminal(trained):
     "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
     env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')
-    demo = run('demo', '--out', trained.parent / 'ascii', '--set', changed(SMALL, 'steps=2'), env=env)
+    demo = run('demo', '--out', trained.parent / 'ascii', *flags(SMALL | dict(steps=2)), env=env)
     assert demo.returncode == 0 and 'seven \\u2192 ' in demo.stdout, demo.stderr
     assert '\u00fcnf'.encode() in run('translate', trained, stdin=b'five\n', env=env).stdout
 

@@ -1,7 +1,7 @@
 "transformer_export never writes over anything else."
 import pytest
 import torch
-from helpers import SMALL, change, content, in_here, names, refused, spoil, write
+from helpers import EN_DE, SMALL, change, content, flags, in_here, names, refused, spoil, write
 
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
@@ -9,7 +9,7 @@ def test_train_into_an_export(own, capfd, resume, tmp_path):
     assert in_here(capfd, 'export', own, '--to', 'safetensors', '--out', tmp_path / 'given').returncode == 0
     before = content(tmp_path / 'given')
     write(tmp_path, train_en=names('en', 60), train_de=names('de', 60))
-    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', tmp_path / 'given', '--set', SMALL
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', tmp_path / 'given', *flags(SMALL)
     refused(in_here(capfd, 'train', *args, *resume), 'made by another program (export)')
     assert content(tmp_path / 'given') == before
 

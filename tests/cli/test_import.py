@@ -1,38 +1,47 @@
 "`--import`: a model of one's own has all commands."
+import json
 from pathlib import Path
 
 import pytest
-from helpers import in_here, names, refused, run, write
+from helpers import EN_DE, in_here, names, refused, run, write
 
 OWN = '''
 from dataclasses import dataclass
 from torch import nn
 from annotated_transformer.model.config import TransformerConfig
-from annotated_transformer.model.seq2seq import architecture
+from annotated_transformer.model.seq2seq import register_architecture
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.recipe import Recipe, recipes
 
 @dataclass(frozen=True)
 class GatedConfig(TransformerConfig):
     gate: float = 1.0
 
-@architecture('gated', GatedConfig)
+@register_architecture('gated')
 class Gated(Transformer):
+    config_class = GatedConfig
+
     def __init__(self, config, pad_id=0):
         super().__init__(config, pad_id)
         self.scale = nn.Parameter(config.gate * self.generator.weight.new_ones(config.d_model))
     def decode(self, *args): return super().decode(*args) * self.scale
+'''
 
-recipes['gated_tiny'] = Recipe(GatedConfig(vocab_size=80, N=1, d_model=32, d_ff=32, h=2, P_drop=0., gate=.5), steps=4, tokens=512, warmup_steps=2,
-                               peak_lr=1e-3, save_every='2 steps', average=2, byte_fallback=False)
+RECIPE = '''
+architecture: gated
+model: {vocab_size: 80, N: 1, d_model: 32, d_ff: 32, h: 2, P_drop: 0.0, gate: 0.5}
+data: {tokens: 512, byte_fallback: false}
+schedule: {steps: 4, warmup_steps: 2, peak_lr: 1e-3}
+checkpoints: {save_every: 2 steps, average: 2}
 '''
 
 @pytest.fixture(scope='module')
 def own(tmp_path_factory):
     folder = write(tmp_path_factory.mktemp('own'), train_en=names('en', 200), train_de=names('de', 200), test_en=names('en', 5), test_de=names('de', 5))
     (folder / 'my_gated.py').write_text(OWN)
-    result = run('train', '--import', 'my_gated', '--recipe', 'gated_tiny', '--corpus', 'text_en_de', '--data_dir', '.', '--out', 'run', cwd=folder)
+    (folder / 'gated.yaml').write_text(RECIPE)
+    result = run('train', '--import', 'my_gated', '--recipe', 'gated.yaml', '--gate', '0.25', *EN_DE, '--data_dir', '.', '--out', 'run', cwd=folder)
     assert result.returncode == 0, result.stderr
+    assert json.loads((folder / 'run/config.json').read_text())['model']['gate'] == .25
     return folder
 
 @pytest.mark.parametrize('name, args', [('translate', []), ('evaluate', ['--src', 'test.en', '--ref', 'test.de']), ('score', ['--src', 'test.en', '--ref', 'test.de']), ('average', [])])

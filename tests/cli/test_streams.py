@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 from datasets import Dataset, DatasetDict
-from helpers import SMALL, in_here, names, refused, write
+from helpers import EN_DE, SMALL, flags, in_here, names, refused, write
 
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.inference.metrics import bleu, exact
@@ -44,7 +44,7 @@ def test_what_is_no_text_is_refused(what, command, trained, tmp_path, capfd):
     write(tmp_path, t_txt=data, r_txt='\n'.join(TEXT), train_en=data, train_de='\n'.join(TEXT))
     args = {'translate': ('translate', trained, '--input', tmp_path / 't.txt'), 'stdin': ('translate', trained),
             'evaluate': ('evaluate', trained, '--src', tmp_path / 't.txt', '--ref', tmp_path / 'r.txt'), 'score': ('score', trained, '--src', tmp_path / 'r.txt', '--ref', tmp_path / 't.txt'),
-            'train': ('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path, '--out', tmp_path / 'run')}[command]
+            'train': ('train', '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', tmp_path / 'run')}[command]
     result = in_here(capfd, *args, stdin=data if command == 'stdin' else '')
     refused(result, what, 'standard input' if command == 'stdin' else 'train.en' if command == 'train' else 't.txt')
     assert not result.stdout.strip() or command == 'train'
@@ -78,7 +78,7 @@ def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
     "A model that writes line ends, because its targets hold them: as many lines come out as go in, and the scores are those of what is written."
     odd = [f'{namer("de")(i)}{ENDS[i % 11]}x' for i in range(120)]
     splits = DatasetDict({s: Dataset.from_dict(dict(en=[*map(namer('en'), range(120))][part], de=odd[part])) for s, part in dict(train=slice(0, 120), valid=slice(0, 4), test=slice(0, 4)).items()})
-    train(get_recipe('demo', "N=1 d_model=64 d_ff=64 vocab_size=100 steps=150 warmup_steps=30 tokens=1024 average=1 max_len=60 save_every='150 steps'"), splits, tmp_path / 'run')
+    train(get_recipe('demo', N=1, d_model=64, d_ff=64, vocab_size=100, steps=150, warmup_steps=30, tokens=1024, average=1, max_len=60, save_every='150 steps'), splits, tmp_path / 'run')
     write(tmp_path, s_txt='\n'.join(map(namer('en'), range(40))), r_txt='\n'.join(map(namer('de'), range(40))))
     result = in_here(capfd, 'evaluate', tmp_path / 'run', '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--out', tmp_path / 'h.txt')
     written = (tmp_path / 'h.txt').read_text()
@@ -98,22 +98,22 @@ def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkey
     write(tmp_path / 'texts', train_en=names('en'), train_de=names('de'))
     os.symlink(trained, tmp_path / 'run')
     for run in '~/run', f'{trained},~/run': assert in_here(capfd, 'translate', run, stdin='seven').stdout.strip()
-    assert not in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir=~/texts', '--out=~/new', '--set', SMALL).returncode
+    assert not in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir=~/texts', '--out=~/new', *flags(SMALL)).returncode
     assert (tmp_path / 'new/model.safetensors').is_file()
 
 @pytest.mark.parametrize('name', ['memory::run', 'zip://a::run', 's3://a/run', 'data:run', 'caf\udce9'])
 def test_names_that_a_library_would_read_otherwise(name, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(in_here(capfd, 'train', '--out', name, '--set', SMALL), 'a library would read another folder of this name')
+    refused(in_here(capfd, 'train', '--out', name, *flags(SMALL)), 'a library would read another folder of this name')
     assert not [*tmp_path.iterdir()]
 
 def test_a_loop_of_links_is_one_line(trained, tmp_path, capfd):
     (tmp_path / 'loop').symlink_to('loop')
-    for args in (('translate', trained, '--input', tmp_path / 'loop'), ('translate', tmp_path / 'loop'), ('train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', tmp_path / 'loop', '--out', tmp_path / 'x'),
-                 ('train', '--recipe', 'demo', '--corpus', 'hub_en_de', '--data_dir', tmp_path / 'loop', '--out', tmp_path / 'x'), ('train', '--out', tmp_path / 'loop', '--set', SMALL)):
+    for args in (('translate', trained, '--input', tmp_path / 'loop'), ('translate', tmp_path / 'loop'), ('train', '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path / 'loop', '--out', tmp_path / 'x'),
+                 ('train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path / 'loop', '--out', tmp_path / 'x'), ('train', '--out', tmp_path / 'loop', *flags(SMALL))):
         refused(in_here(capfd, *args), 'loop')
     (tmp_path / 'data').mkdir(); (tmp_path / 'data/self').symlink_to('.')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'hub_en_de', '--data_dir', tmp_path / 'data', '--out', tmp_path / 'x'), 'data')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path / 'data', '--out', tmp_path / 'x'), 'data')
 
 def rewritten(packed, how):
     "Packed bytes of which the end is missing, or the middle is spoilt, or other bytes follow."

@@ -1,7 +1,7 @@
 "transformer_train: its last line, its recipe."
 import json
 
-from helpers import SMALL, in_here, names, refused, write
+from helpers import SMALL, flags, in_here, names, refused, write
 
 from annotated_transformer.run_directory import RunDirectory
 
@@ -12,13 +12,13 @@ def test_the_last_line_names_the_command_for_the_run_and_can_be_pasted(classifie
 
 def test_text_of_ones_own_needs_a_recipe(tmp_path, capfd):
     write(tmp_path, train_en=names('en'), train_fr=names('de'))
-    refused(in_here(capfd, 'train', '--corpus', 'text_en_fr', '--data_dir', tmp_path, '--out', tmp_path / 'run'), 'text_en_fr needs a --recipe', 'multi30k_tiny')
+    refused(in_here(capfd, 'train', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path, '--out', tmp_path / 'run'), 'dataset text needs a --recipe', 'multi30k_tiny')
     assert not (tmp_path / 'run').exists()
 
 def test_a_run_is_resumed_with_its_own_recipe(tmp_path, capfd):
     write(tmp_path, train_en=names('en'), train_fr=names('de'))
-    args = '--corpus', 'text_en_fr', '--data_dir', tmp_path, '--out', tmp_path / 'run'
-    assert not in_here(capfd, 'train', '--recipe', 'demo', '--set', SMALL, *args).returncode
-    assert not in_here(capfd, 'train', '--resume', '--set', 'steps=4', *args).returncode
+    args = '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path, '--out', tmp_path / 'run'
+    assert not in_here(capfd, 'train', '--recipe', 'demo', *flags(SMALL), *args).returncode
+    assert not in_here(capfd, 'train', '--resume', '--steps', 4, *args).returncode
     config = json.loads((tmp_path / 'run/config.json').read_text())
     assert config['model']['d_model'] == 32 and RunDirectory(tmp_path / 'run').metrics()[-1]['step'] == 4

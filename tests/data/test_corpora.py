@@ -4,7 +4,7 @@ import json
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
-from helpers import SMALL, changed, in_here, ran, refused, write
+from helpers import SMALL, flags, in_here, ran, refused, write
 
 from annotated_transformer.data.corpora import load
 from annotated_transformer.data.number_names import namer
@@ -19,23 +19,23 @@ def splits(n=60, **columns):
 
 def test_own_splits(tmp_path):
     "A DatasetDict in memory is trained on, and the run goes on in another process' copy of it, but not with another text."
-    recipe = get_recipe('demo', SMALL)
+    recipe = get_recipe('demo', **SMALL)
     train(recipe, splits(), tmp_path / 'out')
-    train(get_recipe('demo', changed(SMALL, 'steps=4')), splits(), tmp_path / 'out', resume=True)
+    train(get_recipe('demo', **SMALL | dict(steps=4)), splits(), tmp_path / 'out', resume=True)
     config = json.loads((tmp_path / 'out/config.json').read_text())
-    assert config['corpus'] == 'own_en_de' and (config['source'], config['target']) == ('en', 'de')
-    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', changed(SMALL, 'steps=6')), splits(61), tmp_path / 'out', resume=True)
+    assert (config['dataset'], config['source_lang'], config['target_lang']) == ('custom', 'en', 'de')
+    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', **SMALL | dict(steps=6)), splits(61), tmp_path / 'out', resume=True)
     with pytest.raises(ValueError, match='the same two columns'): train(recipe, splits(en='en', de='de', fr='fr'), tmp_path / 'other')
 
 def test_hub_data(capfd, tmp_path):
     "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
     rows = '\n'.join(json.dumps(dict(translation=dict(en=namer('en')(i), de=namer('de')(i)))) for i in range(60))
     write(tmp_path / 'set', train_jsonl=rows)
-    def go(where, corpus='hub_en_de'): return in_here(capfd, 'train', '--recipe', 'demo', '--corpus', corpus, '--data_dir', where, '--out', tmp_path / 'out', '--set', SMALL)
-    refused(go(tmp_path / 'set', 'hub_en_fr'), 'no column fr, there are translation.')
+    def go(where, target='de'): return in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--out', tmp_path / 'out', *flags(SMALL))
+    refused(go(tmp_path / 'set', 'fr'), 'no column fr, there are translation.')
     refused(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
     refused(go('no/body@main'), 'no/body@main holds no data set that can be read')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'hub_en_de', '--out', tmp_path / 'out'), 'hub_en_de needs data_dir, OWNER/NAME of the hub')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
     ran(go(tmp_path / 'set'))
 
 EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
@@ -53,7 +53,7 @@ WRONG = {
 @pytest.mark.parametrize('kind', WRONG)
 def test_a_first_column_that_is_no_text(kind, tmp_path):
     row, why = WRONG[kind]
-    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load('text_en_de', tsv(tmp_path, map(row, range(300))))
+    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load(('text', 'en', 'de'), tsv(tmp_path, map(row, range(300))))
 
 RIGHT = {'further columns': lambda i: (EN[i] + ' men', DE[i] + ' Leute', f'{i / 300:.3f}'), 'a dictionary with remarks': lambda i: (f'word{i}', f'Wort{i}', 'a remark of several words'),
          'a pair of numerals': lambda i: (str(i), DE[i])}
@@ -61,12 +61,12 @@ RIGHT = {'further columns': lambda i: (EN[i] + ' men', DE[i] + ' Leute', f'{i / 
 @pytest.mark.parametrize('kind', RIGHT)
 def test_columns_that_are_text(kind, tmp_path):
     rows = [*map(RIGHT[kind], range(300))]
-    splits = load('text_en_de', tsv(tmp_path, rows))
+    splits = load(('text', 'en', 'de'), tsv(tmp_path, rows))
     assert sum(map(len, splits.values())) == 300 and {*splits['train']['target']} <= {row[1] for row in rows}
 
 @pytest.mark.parametrize('head', [('source', 'target'), ('EN', 'DE'), ('Text', 'label'), ('src', 'de')])
 def test_a_header_is_no_pair(head, tmp_path):
-    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load('text_en_de', tsv(tmp_path, [head, *zip(EN, DE)]))
+    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load(('text', 'en', 'de'), tsv(tmp_path, [head, *zip(EN, DE)]))
 
 def folder_of(path, form, rows):
     path.mkdir()
@@ -78,7 +78,7 @@ def folder_of(path, form, rows):
 def test_words_that_pandas_takes_for_missing_values(form, tmp_path):
     odd = [('nothing', 'null'), ('not any', 'NA'), ('no one', 'None'), ('n/a', 'nan')]
     rows = [dict(en=a, de=b) for a, b in odd + [*zip(EN[100:], DE[100:])]]
-    splits = load('hub_en_de', folder_of(tmp_path / 'data', form, rows))
+    splits = load(('hub', 'en', 'de'), folder_of(tmp_path / 'data', form, rows))
     found = {pair for split in splits.values() for pair in zip(split['source'], split['target'])}
     assert {*odd} <= found and len(found) == len(rows)
 
@@ -88,7 +88,7 @@ def test_a_column_that_holds_no_text(column, kind, own, tmp_path):
     table = Dataset.from_dict(dict(en=EN, de=column))
     if not own: table.to_parquet(str(write(tmp_path / 'data') / 'train.parquet'))
     with pytest.raises(ValueError, match=f'split train: column de holds {kind}.*, no text'):
-        load(DatasetDict(train=table)) if own else load('hub_en_de', tmp_path / 'data')
+        load(DatasetDict(train=table)) if own else load(('hub', 'en', 'de'), tmp_path / 'data')
 
 def test_classes_are_no_text():
     table = Dataset.from_dict(dict(en=EN, topic=[i % 2 for i in range(300)]), features=Features(en=Value('string'), topic=ClassLabel(names=['a', 'b'])))
@@ -96,7 +96,7 @@ def test_classes_are_no_text():
 
 def test_the_cause_of_a_file_that_cannot_be_read(tmp_path):
     write(tmp_path / 'data', train_jsonl='{"en": "one", "de": "eins"}\n{"en": "broken \\ud8', )
-    with pytest.raises(ValueError) as e: load('hub_en_de', tmp_path / 'data')
+    with pytest.raises(ValueError) as e: load(('hub', 'en', 'de'), tmp_path / 'data')
     assert 'An error occurred while generating' not in str(e.value)
 
 @pytest.mark.parametrize('other', ['dev', 'val', 'eval'])
@@ -118,13 +118,13 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
     if how == 'files':
         names = dict(train='train', validation='valid', test='test')
         write(tmp_path, **{f'{names[s]}_{lang}': '\n'.join(text[p]) for s, p in parts.items() for lang, text in dict(en=EN, de=DE).items()})
-        load('text_en_de', tmp_path)
+        load(('text', 'en', 'de'), tmp_path)
     else:
         tables = DatasetDict({s: Dataset.from_dict(dict(en=EN[p], de=DE[p])) for s, p in parts.items()})
         if how == 'own': load(tables)
         else:
             for s, table in tables.items(): table.to_parquet(str(write(tmp_path) / f'{s}.parquet'))
-            load('hub_en_de', tmp_path)
+            load(('hub', 'en', 'de'), tmp_path)
     said = capfd.readouterr().out
     assert 'valid: 10 of 30 source sentences are in train, too' in said and 'test:' not in said
 
@@ -132,7 +132,7 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
 def test_pairs_of_which_nothing_is_left(text, tmp_path, capfd):
     "Control characters are text to Python and nothing to Moses or SentencePiece."
     folder = write(tmp_path / 'data', train_en='\n'.join(EN + ['\x02\x03', 'a word']), train_de='\n'.join(DE + ['ein Wort', '\x01']), valid_en='one', valid_de='eins', test_en='one', test_de='eins')
-    make_data(Preparation(text=text, vocab_size=120, max_len=100, byte_fallback=False), 'text_en_de', folder, tmp_path / 'store')
+    make_data(Preparation(text=text, vocab_size=120, max_len=100, byte_fallback=False), ('text', 'en', 'de'), folder, tmp_path / 'store')
     ids = load_from_disk(tmp_path / 'store/train')
     assert min(ids['n_src']) > 1 and min(ids['n_tgt']) > 2 and len(ids) in (300, 301, 302)
     assert len(ids) == 302 or f'dropped {302 - len(ids)} of 302 pairs with a side that has no token' in capfd.readouterr().out
@@ -148,7 +148,7 @@ WRONG_TOO = {
 @pytest.mark.parametrize('kind', WRONG_TOO)
 def test_other_columns_that_are_no_text(kind, tmp_path):
     row, why = WRONG_TOO[kind]
-    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load('text_en_de', tsv(tmp_path, map(row, range(300))))
+    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load(('text', 'en', 'de'), tsv(tmp_path, map(row, range(300))))
 
 RIGHT_TOO = {'labels of number and a remark': lambda i: (EN[i], str(i % 3), f'id{i}'), 'labels in order': lambda i: (EN[i], 'good' if i > 150 else 'bad', 'a remark'),
              'short sentences and whose they are': lambda i: (('Go.', 'Hi!', 'Run!', 'Stop.')[i // 9] if i < 36 else EN[i], DE[i] + ' !', 'CC-BY 2.0 by some one'),
@@ -156,14 +156,14 @@ RIGHT_TOO = {'labels of number and a remark': lambda i: (EN[i], str(i % 3), f'id
 
 @pytest.mark.parametrize('kind', RIGHT_TOO)
 def test_other_columns_that_are_text(kind, tmp_path):
-    assert sum(map(len, load('text_en_de', tsv(tmp_path, map(RIGHT_TOO[kind], range(300)))).values())) == 300
+    assert sum(map(len, load(('text', 'en', 'de'), tsv(tmp_path, map(RIGHT_TOO[kind], range(300)))).values())) == 300
 
 @pytest.mark.parametrize('head', [('English', 'German'), ('en-US', 'de-DE'), ('source_text', 'target_text'), ('"sentence1"', '"sentence2"'), ('score', 'src', 'tgt'), ('id', 'text', 'label')])
 def test_other_headers(head, tmp_path):
-    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load('text_en_de', tsv(tmp_path, [head, *zip(EN, DE, DE)]))
+    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load(('text', 'en', 'de'), tsv(tmp_path, [head, *zip(EN, DE, DE)]))
 
 def test_first_pairs_that_are_no_header(tmp_path):
-    for pair in ('en passant', 'en passant'), ('text', 'Text des Buches'), ('a source', 'target'): load('text_en_de', tsv(tmp_path, [pair, *zip(EN, DE)]))
+    for pair in ('en passant', 'en passant'), ('text', 'Text des Buches'), ('a source', 'target'): load(('text', 'en', 'de'), tsv(tmp_path, [pair, *zip(EN, DE)]))
 
 @pytest.mark.parametrize('split', [[('one', 'eins')], dict(en=EN, de=DE), Dataset.from_dict(dict(en=EN, de=DE)).to_iterable_dataset()])
 def test_splits_that_are_no_datasets(split):
@@ -180,4 +180,4 @@ def test_splits_that_are_not_read_are_named(capfd):
 @pytest.mark.parametrize('name', ['a[b]', 'a*', 'a?', 'a::b'])
 def test_a_folder_whose_name_is_a_pattern(name, tmp_path):
     for folder in 'a[b]', 'a*', 'a?', 'a::b', 'a_other': folder_of(tmp_path / folder, 'csv', [dict(en=a, de=b) for a, b in zip(EN, DE)])
-    with pytest.raises(ValueError, match='a library would read other folders'): load('hub_en_de', tmp_path / name)
+    with pytest.raises(ValueError, match='a library would read other folders'): load(('hub', 'en', 'de'), tmp_path / name)

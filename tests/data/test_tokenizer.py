@@ -4,7 +4,7 @@ import shutil
 from importlib.util import find_spec
 
 import pytest
-from helpers import SMALL, changed, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL, flags, in_here, names, ran, refused, write
 
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
@@ -29,8 +29,8 @@ def test_words_by_the_count_of_sentencepiece():
 def test_two_vocabularies(capfd, tmp_path):
     "Source and target with tokens of their own: trained, resumed, translated, exported; a tokenizer that is not its own is refused."
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
-    out, settings = tmp_path / 'out', changed(SMALL, 'src_vocab_size=60')
-    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', out, '--resume', '--set', changed(settings, f'steps={steps}')))
+    out, settings = tmp_path / 'out', SMALL | dict(src_vocab_size=60)
+    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, '--resume', *flags(settings | dict(steps=steps))))
     assert Translator.from_pretrained(out, device='cpu').models[0].src_embed.num_embeddings == 60
     write(tmp_path, lines='seven\n')
     ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'))

@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from helpers import ONE, SMALL, closing, in_here, python
+from helpers import ONE, SMALL, closing, flags, in_here, python
 
 from annotated_transformer.run_directory import RunDirectory
 
@@ -10,7 +10,7 @@ LAUNCHERS = {'accelerate launch': ['accelerate.commands.launch', '--cpu', '--num
 
 @pytest.mark.parametrize('launcher', LAUNCHERS)
 def test_launched_training_logs_bleu_and_ends_like_the_command(launcher, tmp_path, capfd, monkeypatch):
-    args = ['--recipe', 'demo', '--corpus', 'numbers', '--bleu', '20', '--set', SMALL]
+    args = ['--recipe', 'demo', '--dataset', 'numbers', '--bleu', '20', *flags(SMALL)]
     monkeypatch.setitem(ONE, 'ACCELERATE_USE_CPU', 'true')
     launched = python('-m', *LAUNCHERS[launcher], '-m', 'annotated_transformer.training', *args, '--out', 'many', cwd=tmp_path)
     assert launched.returncode == 0, launched.stderr

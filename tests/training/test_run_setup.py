@@ -5,24 +5,24 @@ import shutil
 import pytest
 import safetensors.torch
 import torch
-from helpers import SMALL, changed, content, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL, content, flags, in_here, names, ran, refused, write
 
 from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
-    assert 'the learning rate rises to the end: warmup_steps=5 is not less than steps=4' in in_here(capfd, 'train', '--out', tmp_path / 'a', '--set', changed(SMALL, 'steps=4 warmup_steps=5')).stderr
-    settings = changed(SMALL, 'steps=4 warmup_steps=1 schedule=cosine')
-    assert not in_here(capfd, 'train', '--out', tmp_path / 'b', '--set', settings).returncode
-    said = in_here(capfd, 'train', '--out', tmp_path / 'b', '--resume', '--set', changed(settings, 'steps=8')).stderr
-    assert 'steps=4 → 8: with schedule=cosine the learning rate of update 4 was 0.00e+00 and is' in said
+    assert 'the learning rate rises to the end: warmup_steps=5 is not less than steps=4' in in_here(capfd, 'train', '--out', tmp_path / 'a', *flags(SMALL | dict(steps=4, warmup_steps=5))).stderr
+    settings = SMALL | dict(steps=4, warmup_steps=1, lr_scheduler_type='cosine')
+    assert not in_here(capfd, 'train', '--out', tmp_path / 'b', *flags(settings)).returncode
+    said = in_here(capfd, 'train', '--out', tmp_path / 'b', '--resume', *flags(settings | dict(steps=8))).stderr
+    assert 'steps=4 → 8: with lr_scheduler_type=cosine the learning rate of update 4 was 0.00e+00 and is' in said
 
 
 def french(folder): return write(folder, train_en=names('en'), train_fr=names('fr'))
 
-def tune(capfd, trained, folder, *more, settings='steps=4 peak_lr=1e-4'):
-    return in_here(capfd, 'train', '--init_from', trained, '--corpus', 'text_en_fr', '--data_dir', folder / 'text', '--out', folder / 'out',
-                   '--set', settings, *more)
+def tune(capfd, trained, folder, *more, settings=dict(steps=4, peak_lr=1e-4)):
+    return in_here(capfd, 'train', '--init_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
+                   *flags(settings), *more)
 
 def test_fine_tuning(trained, capfd, tmp_path):
     "Weights, tokens and recipe come from the other run; the first of them are where that run ended; resumed, it needs the other no more."
@@ -33,19 +33,19 @@ def test_fine_tuning(trained, capfd, tmp_path):
     assert said.strip().split('\n')[-1].startswith(f'{out}: 4 updates, validation perplexity ') and f'transformer_translate {out}' in said
     assert (out / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
     config = json.loads((out / 'config.json').read_text())
-    assert config['model']['d_model'] == 64 and config['init_from'] == str(twin) and len(config['init_weights']) == 64 and config['target'] == 'fr'
+    assert config['model']['d_model'] == 64 and config['init_from'] == str(twin) and len(config['init_weights']) == 64 and config['target_lang'] == 'fr'
     shutil.rmtree(twin)
-    ran(tune(capfd, twin, tmp_path, '--resume', settings='steps=6'))
+    ran(tune(capfd, twin, tmp_path, '--resume', settings=dict(steps=6)))
     assert RunDirectory(out).checkpoints()[-1].name == 'step-00000006'
 
 def test_fine_tuning_begins_where_the_other_ended(trained, capfd, tmp_path):
     "With a learning rate of almost nothing the weights stay those of the other run."
     french(tmp_path / 'text')
-    ran(tune(capfd, trained, tmp_path, settings='steps=1 peak_lr=1e-12'))
+    ran(tune(capfd, trained, tmp_path, settings=dict(steps=1, peak_lr=1e-12)))
     ours, theirs = (safetensors.torch.load_file(d / 'model.safetensors') for d in (tmp_path / 'out', trained))
     for name in theirs: torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6)
 
-@pytest.mark.parametrize('settings, said', [('N=2', 'trained with another N (1 → 2)'), ('text=moses_lc', 'another text (raw → moses_lc)'), ('h=2', 'another h (4 → 2)')])
+@pytest.mark.parametrize('settings, said', [(dict(N=2), 'trained with another N (1 → 2)'), (dict(text='moses_lc'), 'another text (raw → moses_lc)'), (dict(h=2), 'another h (4 → 2)')])
 def test_another_model_cannot_go_on(trained, capfd, tmp_path, settings, said):
     french(tmp_path / 'text')
     refused(tune(capfd, trained, tmp_path, settings=settings), said)
@@ -70,16 +70,16 @@ def test_corpus_within_the_run(text, data_dir, out, capfd, monkeypatch):
     "--data_dir inside --out: the corpus stays."
     before = content(text)
     monkeypatch.chdir(text.parents[0 if data_dir == 'data' else 1])
-    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', data_dir, '--out', out, '--set', SMALL)
+    result = in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', data_dir, '--out', out, *flags(SMALL))
     refused(result, 'choose another --out')
     assert content(text) == before
 
 def test_run_within_the_corpus(text, capfd):
     "The reverse is safe for files that are known by name, and refused where every file would be read."
     before = content(text)
-    result = in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', text / 'runs' / 'a', '--set', SMALL)
+    result = in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', text / 'runs' / 'a', *flags(SMALL))
     assert result.returncode == 0 and before.items() <= content(text).items(), result.stderr
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'wmt14_en_de', '--data_dir', text, '--out', text / 'runs' / 'b', '--set', SMALL), 'share a folder')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', text / 'runs' / 'b', *flags(SMALL)), 'share a folder')
 
 def test_files_of_others(text, capfd):
     "A folder with anything in it that no run made."
@@ -87,7 +87,7 @@ def test_files_of_others(text, capfd):
         folder = write(text.parents[1] / name.replace('/', '-'))
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{}')
-        refused(in_here(capfd, 'train', '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', text, '--out', folder, '--set', SMALL), 'holds files of yours', name.split('/')[0])
+        refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', folder, *flags(SMALL)), 'holds files of yours', name.split('/')[0])
         assert content(folder) == {name: b'{}'}
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
@@ -95,7 +95,7 @@ def test_finished_model(own, capfd, resume):
     "Its checkpoints were removed: the model is not trained over, nor is a new one begun in its place."
     shutil.rmtree(own / 'checkpoints')
     before = content(own)
-    args = '--recipe', 'demo', '--corpus', 'text_en_de', '--data_dir', own.parent, '--out', own, '--set', SMALL
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--out', own, *flags(SMALL)
     write(own.parent, train_en=names('en'), train_de=names('de'))
     refused(in_here(capfd, 'train', *args, *resume), 'is not overwritten')
     assert content(own) == before

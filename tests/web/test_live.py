@@ -238,7 +238,7 @@ def test_page(trained, tmp_path, capsys):
 
 def test_other_text_is_refused(own):
     config = json.loads((own / 'config.json').read_text())
-    (own / 'config.json').write_text(json.dumps(config | dict(text='moses_lc')))
+    (own / 'config.json').write_text(json.dumps(config | dict(data=config['data'] | dict(text='moses_lc'))))
     with pytest.raises(ValueError, match='raw text'): live(own)
 
 def test_words_are_refused(model):

@@ -6,7 +6,7 @@ import subprocess
 from html import escape, unescape
 
 import pytest
-from helpers import TRAINED, changed, names, write
+from helpers import TRAINED, names, write
 
 from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.inference.translator import Translator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on th
 def two_layers(tmp_path_factory):
     "Learned positions: it cannot write more than 24 tokens, however much of it is off."
     folder = write(tmp_path_factory.mktemp('corpus'), train_en=names('en', 120), train_de=names('de', 120))
-    train(get_recipe('demo', changed(TRAINED, 'N=2 h=2 d_model=32 d_ff=64 vocab_size=80 positions=learned max_len=24')), 'text_en_de', folder / 'run', folder)
+    train(get_recipe('demo', **TRAINED | dict(N=2, h=2, d_model=32, d_ff=64, vocab_size=80, positions='learned', max_len=24)), ('text', 'en', 'de'), folder / 'run', folder)
     return folder / 'run'
 
 def page_of(run_dir, folder, small):

@@ -14,11 +14,9 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from ...model.config import TransformerConfig
 from .constraints import only_trees
 from ...utils.io import reading
 from ...inference.beam_search import beam_search, check_search, ready
-from ...recipe import Recipe, recipes
 from ...inference.translator import Translator
 from .treebank import (
     as_known, packed, source_line, split_of, treebank)
@@ -36,11 +34,12 @@ class Parser(Translator):
         parser = super().from_pretrained(run_dir, *args, **kwargs)
         pieces = parser.tokenizer.pieces(range(parser.tokenizer.vocab_size))
         if parser.config['text'] != 'words' or not any(p[:2] == '▁(' for p in pieces):
-            raise UserError(f'{run_dir} does not write trees: train --corpus treebank')
+            raise UserError(
+                f'{run_dir} does not write trees: train --dataset treebank')
         return parser
 
     @property
-    def tagged(self): return self.config['source'] == 'tagged'    # reads tags, too
+    def tagged(self): return self.config['source_lang'] == 'tagged'    # reads tags, too
 
     def prepare(self, sentences, side):
         "Unknown words of a source as in training."
@@ -113,17 +112,6 @@ def parse(self:Parser,
     written = self.tokenizer.decode([hypotheses[0].ids for hypotheses in found])
     read = tree_from if self.constrained else tree_or_none
     return [read(line.split(), *both) for line, *both in zip(written, sentences, tags)]
-
-# %% ../../../nbs/63c_parsing.ipynb #recipes
-recipes['parsing'] = Recipe(
-    TransformerConfig(vocab_size=128, src_vocab_size=40_000, N=4, d_model=1024,
-                      d_ff=2048, h=8, P_drop=0.2, P_attn=0.2),
-    warmup_steps=16_000, text='words', save_every='1 epoch')
-recipes['parsing_small'] = Recipe(
-    TransformerConfig(vocab_size=64, src_vocab_size=6000, N=3, d_model=160, d_ff=640,
-                      h=4, P_drop=0.3, P_attn=0.1),
-    steps=4000, tokens=4096, warmup_steps=500, peak_lr=2e-3, clip=1.,
-    save_every='200 steps', average=5, text='words')
 
 # %% ../../../nbs/63c_parsing.ipynb #gold-trees
 def gold_trees(path) -> list[Tree]:

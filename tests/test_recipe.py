@@ -1,0 +1,120 @@
+"A recipe: its files, its fields, its flags, and what is refused."
+import json
+from dataclasses import dataclass, fields
+
+import pytest
+import yaml
+from helpers import in_here, refused
+
+from annotated_transformer.cli.main import arguments
+from annotated_transformer.cli.train import transformer_train
+from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
+from annotated_transformer.recipe import (
+    Checkpoints, DataConfig, Optimization, Recipe, Schedule, flat_fields, get_recipe, recipe_dict, recipe_names, recipe_path, with_overrides)
+
+
+@pytest.mark.parametrize('name', recipe_names())
+def test_every_named_recipe_goes_through_both_formats(name, tmp_path):
+    recipe = get_recipe(name)
+    for suffix, write in ('json', json.dumps), ('yaml', yaml.safe_dump):
+        path = tmp_path / f'own.{suffix}'
+        path.write_text(write(recipe_dict(recipe)))
+        assert get_recipe(path) == recipe
+
+def test_every_file_is_a_recipe_that_says_no_more_than_it_must():
+    for path in recipe_path('').parent.glob('*'):
+        values = yaml.safe_load(path.read_text())
+        assert path.read_text().startswith('# ') and 'architecture' in values
+        plain = flat_fields(get_recipe(path)) | flat_fields(Recipe())
+        for part in values.values():
+            for name, value in part.items() if isinstance(part, dict) else ():
+                if part is not values.get('model'): assert plain[name] != value, f'{path}: {name} is the default'
+
+def test_presets():
+    "The rows of Table 3 and `big`, whose file repeats the sizes."
+    for name in presets: assert count_parameters(get_recipe(name).model) == count_parameters(presets[name]) and get_recipe(name).model.P_drop == presets[name].P_drop
+    assert get_recipe('base') == Recipe() and get_recipe('big').model == presets['big']
+
+def test_heads_follow_the_width():
+    with pytest.raises(ValueError, match='h=3 does not divide d_model=128'): get_recipe('demo', h=3)
+    assert get_recipe('base', d_model=256).model.d_k == 32 and get_recipe('demo', h=8).model.d_k == 16
+    assert get_recipe('base', d_model=256, d_k=64).model.d_k == 64
+
+def test_no_field_has_two_homes():
+    names = [f.name for kind in (TransformerConfig, DataConfig, Optimization, Schedule, Checkpoints, Recipe) for f in fields(kind)]
+    assert len(names) == len({*names})
+    @dataclass(frozen=True)
+    class Steps:
+        vocab_size: int = 9
+        max_len: int = 9
+        d_model: int = 9
+        steps: int = 9
+    with pytest.raises(ValueError, match="field 'steps' of Steps is one of the recipe already"): Recipe(Steps())
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(steps='6'), "steps='6' must be a valid integer"), (dict(steps=True), 'steps=True must be a valid integer'), (dict(steps=6.), 'steps=6.0 must be a valid integer'),
+    (dict(peak_lr=float('nan')), 'peak_lr=nan must be a finite number'), (dict(peak_lr=True), 'peak_lr=True must be'), (dict(clip=0), 'clip=0 must be greater than 0'),
+    (dict(recompute=1), 'recompute=1 must be a valid boolean'), (dict(average=0), 'average=0 must be greater than or equal to 1'), (dict(patience=0), 'patience=0 must be'),
+    (dict(optimizer='adamax'), "optimizer='adamax' must be 'adam', 'adamw' or 'sgd'"), (dict(lr_scheduler_type='linear'), "must be 'inverse_sqrt', 'cosine' or 'constant'"),
+    (dict(weight_decay=.1), "weight_decay is for optimizer='adamw' or 'sgd'"), (dict(momentum=.9), "momentum is for optimizer='sgd'"), (dict(seed=2**23), 'seed=8388608 must be less than'),
+    (dict(save_every='often'), "save_every='often': write '10 minutes'"), (dict(N='1'), "N='1': must be int"),
+    (dict(stepz=3), "no field 'stepz': did you mean 'steps'?"), (dict(rotary=3), "no field 'rotary': known: N, P_attn"), (dict(text='labels'), "text='labels' needs src_vocab_size")])
+def test_refused_in_one_line(changes, message):
+    for change in lambda: get_recipe('demo', **changes), lambda: with_overrides(get_recipe('demo'), **changes):
+        with pytest.raises(ValueError) as e: change()
+        assert message in str(e.value) and '\n' not in str(e.value)
+
+@pytest.mark.parametrize('suffix, text, message', [
+    ('yaml', 'schedule: {steps: 3, steps: 4}', 'steps is there twice'), ('json', '{"seed": 1, "seed": 2}', 'seed is there twice'),
+    ('yaml', 'schedule: {steps: "6"}', "steps='6' must be a valid integer"), ('json', '{"schedule": {"steps": NaN}}', 'steps=nan must be'), ('yaml', 'schedule: {peak_lr: .nan}', 'must be a finite'),
+    ('yaml', 'schedule: {tokens: 6}', "no field 'tokens'"), ('yaml', 'shedule: {steps: 6}', "no field 'shedule': did you mean 'schedule'?"), ('yaml', 'schedule: 6', 'Schedule must be names with values'),
+    ('json', '{"pad_id": 0}', "no field 'pad_id'"), ('yaml', '[1, 2]', 'is no recipe'), ('yaml', 'a: [', 'own.yaml: while parsing'), ('json', '{', 'own.json: Expecting'),
+    ('yaml', 'architecture: gated', "no architecture 'gated' is known")])
+def test_files_that_are_refused(suffix, text, message, tmp_path, capfd):
+    path = tmp_path / f'own.{suffix}'
+    path.write_text(text)
+    with pytest.raises(ValueError) as e: get_recipe(path)
+    assert message in str(e.value) and 'own.' in str(e.value) and '\n' not in str(e.value)
+    refused(in_here(capfd, 'train', '--recipe', path), message)
+
+def test_numbers_as_people_write_them(tmp_path):
+    path = tmp_path / 'own.yaml'
+    path.write_text('architecture: transformer\nschedule: {peak_lr: 1e-3, steps: 50}')
+    assert get_recipe(path).schedule == Schedule(steps=50, peak_lr=.001)
+    assert get_recipe(path, peak_lr=None).schedule.peak_lr is None
+    with pytest.raises(FileNotFoundError): get_recipe(tmp_path / 'other.yaml')
+
+def test_a_run_is_a_recipe(trained):
+    "Its configuration can be given to `--recipe`; what else it says of the run is allowed there alone."
+    recipe = get_recipe(trained / 'config.json')
+    assert recipe.model.d_model == 64 and recipe.schedule.steps == 200
+    values = json.loads((trained / 'config.json').read_text())
+    (trained.parent / 'copy.json').write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="no field 'pad_id'"): get_recipe(trained.parent / 'copy.json')
+
+def test_flags_have_the_types_of_their_fields():
+    given = arguments(transformer_train, '--recipe base --d_model 256 --peak-lr 1e-3 --tied false --recompute --clip null --steps=5'.split())
+    assert given.items() >= dict(
+        recipe='base', d_model=256, peak_lr=.001, tied=False, recompute=True, clip=None, steps=5).items()
+
+@pytest.mark.parametrize('recipe, own, other', [('base', 'h', 'score'), ('rnn_tiny', 'score', 'h')])
+def test_help_shows_the_fields_of_the_recipe_by_part(recipe, own, other, capsys):
+    with pytest.raises(SystemExit): arguments(transformer_train, ['--recipe', recipe, '--help'])
+    group, found = None, {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.endswith(':') and line[0].isalpha(): group = line[:-1]
+        elif line.startswith('  --'): found[line.split()[0][2:]] = group
+    parts = 'model', 'data', 'optimization', 'schedule', 'checkpoints'
+    wanted = {f.name: part for part in parts for f in fields(getattr(get_recipe(recipe), part))}
+    assert wanted.items() <= found.items() and found['seed'] == 'run' and found['dataset'] == 'options'
+    assert own in found and other not in found and [*dict.fromkeys(found.values())] == ['options', *parts, 'run']
+
+@pytest.mark.parametrize('args, message', [
+    ('--stepz 3', 'no option --stepz: did you mean --steps?'), ('--steps 3 --steps 4', '--steps: is there twice'), ('--steps 6x', "steps='6x' must be a valid integer"),
+    ('--recipe bse', "no recipe 'bse': did you mean 'base'?"), ('--recipe nowhere.yaml', 'nowhere.yaml'), ('--peak_lr nan', "peak_lr='nan' must be a valid number"), ('--peak_lr .nan', 'peak_lr=nan must be'),
+    ('--steps', 'expected one argument'), ('--recipe base --dataset text --d_model 255', 'h=8 does not divide d_model=255')])
+def test_flags_that_are_refused(args, message, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = in_here(capfd, 'train', *args.split())
+    refused(result, message)
+    assert result.stderr.count('\n') == 1 and not [*tmp_path.iterdir()]
