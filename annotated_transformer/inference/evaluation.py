@@ -31,7 +31,7 @@ def evaluate(
     lowercase = translator.config['text'] == 'moses_lc'
     scores = bleu(hypotheses, references, lang, lowercase,
                   written if lowercase else None,
-                  tokenize or tokeniser(lang, translator.config['corpus']))
+                  tokenize or tokeniser(lang, translator.config['dataset']))
     right = exact(hypotheses, references, lowercase)
     return scores | {'sentences/s': speed, 'exact match': right}, hypotheses
 
