@@ -14,7 +14,7 @@ from ..utils.validation import need
 def to_onnx(
     run_dir,   # a run directory
     out,       # file to write
-    weights='model.safetensors',   # file in the run directory
+    weights='average',   # or 'best', 'last', or a .safetensors file in the run
 ):
     """The model as one graph:
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V)."""

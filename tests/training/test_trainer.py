@@ -109,7 +109,7 @@ from accelerate import Accelerator
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.training.train_step import update
+from annotated_transformer.training.train_step import Objective, update
 class Pair(Seq2SeqModel):
     def __init__(self, config):
         super().__init__(config)
@@ -119,7 +119,7 @@ class Pair(Seq2SeqModel):
 accelerator = Accelerator(cpu=True)
 torch.manual_seed(0)
 model = dict(transformer=Transformer, recurrent=Pair)[sys.argv[3]](TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.)).double()
-model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=.1))
+model, optimizer = accelerator.prepare(Objective(model), torch.optim.SGD(model.parameters(), lr=.1))
 src = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0], [9, 3, 0, 0]])
 tgt = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0], [2, 9, 9, 3, 0]])
 for _ in range(5): update(model, optimizer, src, tgt, accelerator, accumulate=int(sys.argv[2]))
@@ -317,13 +317,13 @@ from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.checkpoint import load_checkpoint, save_checkpoint
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.training.train_step import update
+from annotated_transformer.training.train_step import Objective, update
 accelerator = Accelerator(cpu=True)
 def make():
-    model = Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.))
+    model = Objective(Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.)))
     if sys.argv[2] == 'sharded':                      # as accelerate does with configs/fsdp.yaml; on a CPU it does not
         mesh = init_device_mesh('cpu', (accelerator.num_processes,))
-        for layer in [*model.encoder.layers, *model.decoder.layers]: fully_shard(layer, mesh=mesh)
+        for layer in [*model.model.encoder.layers, *model.model.decoder.layers]: fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
     optimizer = adam(model)
     for group in optimizer.param_groups: group['lr'] = .01
