@@ -315,6 +315,7 @@ from torch.distributed.fsdp import fully_shard
 from accelerate import Accelerator
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.checkpoint import load_checkpoint, save_checkpoint
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.train_step import Objective, update
