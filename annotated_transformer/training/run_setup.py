@@ -135,10 +135,10 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
     """Prepare a new run, or find the checkpoint from which an old one may go on.
     Raises OSError if the folder is taken, ValueError if recipe or text changed."""
     own_folder(run_dir, resolve_corpus(corpus)[0], data_dir, lock)
-    steps, warmup_steps = recipe.schedule.steps, recipe.schedule.warmup_steps
-    if warmup_steps >= steps: print(
-        f'the learning rate rises to the end: warmup_steps={warmup_steps} is '
-        f'not less than steps={steps}', file=sys.stderr)
+    s = recipe.schedule
+    if s.warmup_steps >= s.steps: print(
+        f'the learning rate rises to the end: warmup_steps={s.warmup_steps} is '
+        f'not less than steps={s.steps}', file=sys.stderr)
     models, other = sorted(run_dir.glob('*.safetensors')), 'or choose another --out'
     if any((run_dir / 'checkpoints').glob('*.tmp')):   # the first one was cut off
         models = [path for path in models if path.name != 'best.safetensors']
@@ -154,21 +154,19 @@ def begin(recipe, corpus, data_dir, run_dir, resume, skip_damaged, lock, model=N
         raise ValueError(f'{run_dir} was begun with another '
                          + ', '.join(f'{k} ({v})' for k, v in changes.items())
                          + f': resume with the same, {other}')
-    tokenizer = run_dir if init_from else None
-    key = data_key(recipe.preparation, corpus, data_dir, tokenizer)
+    key = data_key(recipe.preparation, corpus, data_dir, run_dir if init_from else None)
     if key != read_config(run_dir, model).get('dataset_hash'): raise ValueError(
         f'the text of {resolve_corpus(corpus)[0]} in {data_dir} has changed since '
         f'{run_dir} was begun: restore it, {other}')
     start = newest_checkpoint(run_dir, skip_damaged)
     done = int(start.name[-8:]) if start else 0
-    if done > steps: raise ValueError(
-        f'{run_dir} has {done} updates behind it, more than steps={steps}')
-    if done == steps: print(f'{run_dir} has done its {done} updates already')
+    if done > s.steps: raise ValueError(
+        f'{run_dir} has {done} updates behind it, more than steps={s.steps}')
+    if done == s.steps: print(f'{run_dir} has done its {done} updates already')
     before = recipe_of(run_dir, model)
     old, new = (learning_rate(r, max(1, done)) for r in (before, recipe))
     if done and old != new: print(
-        f'steps={before.schedule.steps} → {steps}: with '
-        f'lr_scheduler_type={recipe.schedule.lr_scheduler_type} the learning rate '
-        f'of update {done} was {old:.2e} and is {new:.2e}',
-        file=sys.stderr)
+        f'steps={before.schedule.steps} → {s.steps}: with lr_scheduler_type='
+        f'{s.lr_scheduler_type} the learning rate of update {done} was {old:.2e} '
+        f'and is {new:.2e}', file=sys.stderr)
     return start
