@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['part_config', 'parts', 'run_facts', 'DataConfig', 'Optimization', 'Schedule', 'Checkpoints', 'Recipe', 'flat_fields',
-           'unique', 'YAML', 'read_recipe', 'nearest', 'first_fault', 'construct', 'build_recipe', 'recipe_path',
-           'recipe_names', 'named_recipe', 'get_recipe', 'recipe_dict', 'with_overrides', 'recipe_of']
+           'recipe_path', 'unique', 'YAML', 'read_recipe', 'first_fault', 'construct', 'build_recipe', 'recipe_names',
+           'named_recipe', 'get_recipe', 'recipe_dict', 'with_overrides', 'recipe_of']
 
 # %% ../nbs/library/recipe.ipynb #imports
 import json, re
 from dataclasses import asdict, fields
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +19,8 @@ from pydantic.dataclasses import dataclass
 from .data.preprocessing import Preparation, kinds_of_text
 from .model.config import TransformerConfig, presets
 from .model.seq2seq import get_architecture
-from .utils.validation import UserError, check_types, largest
+from .utils.validation import (
+    UserError, check_types, largest, nearest)
 
 # %% ../nbs/library/recipe.ipynb #parts
 part_config = dict(strict=True, extra='forbid', allow_inf_nan=False)
@@ -51,6 +51,7 @@ class Optimization:
         if self.momentum and self.optimizer != 'sgd':
             raise UserError("momentum is for optimizer='sgd'")
 
+# %% ../nbs/library/recipe.ipynb #parts-2
 @dataclass(frozen=True, config=part_config)
 class Schedule:
     "How long to train, with which learning rates, §5.2 and §5.3."
@@ -120,6 +121,11 @@ def flat_fields(recipe:Recipe) -> dict:
                 flat[f.name] = getattr(part, f.name)
     return flat
 
+# %% ../nbs/library/recipe.ipynb #recipe-path
+def recipe_path(name:str) -> Path:
+    "The file of a named recipe, which may not exist."
+    return Path(str(files('annotated_transformer'))) / f'recipes/{name}.yaml'
+
 # %% ../nbs/library/recipe.ipynb #read-recipe
 run_facts = set(
     'pad_id dataset data_dir source_lang target_lang dataset_hash multiplies tokenizer '
@@ -157,12 +163,6 @@ def read_recipe(path) -> dict:
     return {name: value for name, value in found.items() if name not in run_facts}
 
 # %% ../nbs/library/recipe.ipynb #build
-def nearest(name:str, known) -> str:
-    "What to say of a name that is not known."
-    close = get_close_matches(str(name), [*known], 1)
-    if close: return f'did you mean {close[0]!r}?'
-    return f'known: {", ".join(sorted(known))}'
-
 def first_fault(e:ValidationError) -> str:
     "The first of the faults that pydantic found, in one line."
     fault = e.errors(include_url=False)[0]
@@ -203,10 +203,6 @@ def build_recipe(
     return construct(Recipe, values | built)
 
 # %% ../nbs/library/recipe.ipynb #get-recipe
-def recipe_path(name:str) -> Path:
-    "The file of a named recipe, which may not exist."
-    return Path(str(files('annotated_transformer'))) / f'recipes/{name}.yaml'
-
 def recipe_names() -> list[str]:
     "The names that `get_recipe` knows."
     found = {path.stem for path in recipe_path('').parent.glob('*.yaml')}

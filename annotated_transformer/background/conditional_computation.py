@@ -9,7 +9,7 @@ __all__ = ['unevenness', 'MixtureOfExperts', 'ThinLSTM']
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 
 # %% ../../nbs/predecessors/conditional_computation.ipynb #unevenness
 def unevenness(
@@ -25,7 +25,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, d:int, n:int, k:int=2, d_ff:int=32):
         super().__init__()
         check(dict(d=d, n=n, k=k, d_ff=d_ff), 'd n k d_ff', least=1)
-        if k > n: raise ValueError(f'k={k} experts cannot be asked: there are n={n}')
+        if k > n: raise UserError(f'k={k} experts cannot be asked: there are n={n}')
         self.n, self.k = n, k
         self.d = d
         self.gate, self.noise = (nn.Linear(d, n, bias=False) for _ in range(2))
@@ -70,7 +70,7 @@ class ThinLSTM(nn.Module):
     ):
         super().__init__()
         check(dict(d=d, groups=groups, rank=rank), 'd groups rank', least=1)
-        if d % groups: raise ValueError(f'd={d} is not a multiple of groups={groups}')
+        if d % groups: raise UserError(f'd={d} is not a multiple of groups={groups}')
         self.d, self.groups, w = d, groups, d // groups
         def made():
             if rank is None: return nn.Linear(2 * w, 4 * w)

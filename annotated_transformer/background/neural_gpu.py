@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 
 # %% ../../nbs/predecessors/neural_gpu.ipynb #written-sums
 def written_sums(
@@ -54,7 +54,7 @@ class ConvGRU(nn.Module):
     def __init__(self, m:int, d_in:int=0, P_drop:float=.3, shifts:bool=True):
         super().__init__()
         check(dict(m=m), 'm', least=3)
-        if m % 3: raise ValueError(f'm={m} is not a multiple of 3')
+        if m % 3: raise UserError(f'm={m} is not a multiple of 3')
         check(dict(d_in=d_in), 'd_in', least=0)
         check(dict(P_drop=P_drop), 'P_drop', least=0, below=1)
         self.shifts = shifts
@@ -124,7 +124,7 @@ class ExtendedNeuralGPU(nn.Module):
     ):
         super().__init__()
         check(dict(V=V), 'V', least=2)
-        if writes not in ('at once', 'markov', 'tape'): raise ValueError(
+        if writes not in ('at once', 'markov', 'tape'): raise UserError(
             f"writes={writes!r}: expected 'at once', 'markov' or 'tape'")
         self.writes, self.reader = writes, ConvGRU(m, 0, P_drop)
         self.read, self.write = nn.Embedding(V, m), nn.Linear(m, V)

@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import check
+from ..utils.validation import UserError, check
 
 # %% ../../nbs/predecessors/neural_turing_machine.ipynb #content-weights
 def content_weights(
@@ -35,7 +35,7 @@ def shift_weights(
     """Circular convolution, equation 8. Raises ValueError if the moves have no middle,
     or are more than the places."""
     n, N = s.size(-1), w.size(-1)
-    if n % 2 == 0 or n > N: raise ValueError(
+    if n % 2 == 0 or n > N: raise UserError(
         f's has {n} moves for {N} places: take an odd number of them, at most {N}')
     r = n // 2
     if not r: return w * s
@@ -94,7 +94,7 @@ class NeuralTuringMachine(nn.Module):
         check(dict(d_in=d_in, d_out=d_out, N=N, W=W, d=d, R=R), 'd_in d_out N W d R',
               least=1)
         check(dict(shifts=shifts), 'shifts', least=0)
-        if 2 * shifts + 1 > N: raise ValueError(
+        if 2 * shifts + 1 > N: raise UserError(
             f'shifts={shifts} places do not fit in a memory of N={N}')
         self.d_in, self.N, self.W, self.content = d_in, N, W, content
         self.sizes = [W, 1, 1, 2 * shifts + 1, 1]                     # k, β, g, s, γ
@@ -140,7 +140,7 @@ def forward(self:NeuralTuringMachine,
     R, B, T, _ = expected = (len(self.answer.weight), *x.shape[1:3], self.d_in)
     if x.shape != expected: raise ValueError(
         f'x has shape {tuple(x.shape)} and must be (R={R}, B, T, {self.d_in})')
-    if (T - 1) // 2 > self.N: raise ValueError(
+    if (T - 1) // 2 > self.N: raise UserError(
         f'{(T - 1) // 2} vectors do not fit in a memory of N={self.N} places: '
         'make it larger, or the sequences shorter')
     M = x.new_full((R, B, self.N, self.W), 1e-6)

@@ -108,7 +108,7 @@ def arguments(
     parser.error, parser.allow_abbrev = refuse, False
     parser.print_help = lambda: pydoc.pager(parser.format_help())
     if hasattr(func, 'add_flags'):
-        parser.usage = f'{func.__name__} [OPTIONS]'             # they would fill a screen
+        parser.usage = f'{func.__name__} [OPTIONS]'          # they would fill a screen
         func.add_flags(parser, argv)
     parser.add_argument('--import', action='append', metavar='MODULE',
                         help='your module, or .py file, with models; may be repeated')

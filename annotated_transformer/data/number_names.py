@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/data/number_names.ipynb #namer
 def namer(
     lang:str,  # 'en', 'de', 'fr': any language of num2words
 ):
     "The function that spells whole numbers below 1,000,000 in `lang`."
-    if lang not in CONVERTER_CLASSES: raise ValueError(
+    if lang not in CONVERTER_CLASSES: raise UserError(
         f'numbers have no names in {lang!r}: use a language of num2words, such as de')
     converter = copy(CONVERTER_CLASSES[lang])
     # without the huge ones it is faster

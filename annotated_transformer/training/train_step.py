@@ -111,7 +111,7 @@ def recompute(model:nn.Module):
     instead of keeping what is inside them (activation checkpointing).
     Raises ValueError if the model has none."""
     stacks = [(name, m) for name, m in model.named_children() if type(m) is Stack]
-    if not stacks: raise ValueError(
+    if not stacks: raise UserError(
         f'recompute=True: {type(model).__name__} has no stack of layers')
     for name, stack in stacks: setattr(model, name, RecomputedStack(stack))
 

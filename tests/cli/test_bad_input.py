@@ -43,10 +43,10 @@ def wmt14(folder, **rows):
 # name: (command, arguments, what the message must say, what is done before); {run} is a trained run, {tmp} a folder of its own, {text} files of text
 T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--out', '{tmp}/out', *flags(SMALL)]
 
-def train(changes={}, **files): return ['train', [*T[:12], *flags(SMALL | changes)], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
+def train(changes=(), **files): return ['train', [*T[:12], *flags(SMALL | dict(changes))], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
 
-def resume(changes={}, before=None):
-    settings = TRAINED | dict(steps=201) | changes
+def resume(changes=(), before=None):
+    settings = TRAINED | dict(steps=201) | dict(changes)
     return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--out', '{run}', '--resume', *flags(settings)], before and (lambda run, tmp: before(run))]
 
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]

@@ -20,7 +20,9 @@ def test_what_is_said_when_a_run_begins(tmp_path, capfd):
 
 def french(folder): return write(folder, train_en=names('en'), train_fr=names('fr'))
 
-def tune(capfd, trained, folder, *more, settings=dict(steps=4, peak_lr=1e-4)):
+SHORT = dict(steps=4, peak_lr=1e-4)
+
+def tune(capfd, trained, folder, *more, settings=SHORT):
     return in_here(capfd, 'train', '--init_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
                    *flags(settings), *more)
 

@@ -73,20 +73,20 @@ def folder(tmp_path_factory):
     for lang in ('en', 'de'): (path / f'train.{lang}').write_text(names(lang, 500))
     return path
 
-def command(folder, out, changes={}, processes=1, *extra):
+def command(folder, out, changes=(), processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', out, *flags(CHANGES | changes), *extra]
+    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', out, *flags(CHANGES | dict(changes)), *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def launch(*args, check=True):
     env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
     return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check, timeout=300)
 
-def small_run(folder, out, changes={}, resume=False, **options):
+def small_run(folder, out, changes=(), resume=False, **options):
     "What `launch` does with one process, here: starting Python takes longer than these runs."
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    training.train(get_recipe('demo', **CHANGES | changes), ('text', 'en', 'de'), out, folder, resume, **options)
+    training.train(get_recipe('demo', **CHANGES | dict(changes)), ('text', 'en', 'de'), out, folder, resume, **options)
     torch.set_num_threads(threads)
 
 def weights(out): return safetensors.torch.load_file(Path(out) / 'model.safetensors')
