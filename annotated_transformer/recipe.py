@@ -77,8 +77,8 @@ class Checkpoints:
 class Recipe:
     """Everything that decides a training run. The defaults are the paper's base run.
     Raises ValueError on impossible values."""
-    architecture: str = 'transformer'  # or another that is registered
     model: Any = TransformerConfig()   # its hyper-parameters
+    architecture: str = 'transformer'  # or another that is registered
     data: DataConfig = DataConfig()
     optimization: Optimization = Optimization()
     schedule: Schedule = Schedule()

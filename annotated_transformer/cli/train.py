@@ -33,8 +33,8 @@ def closing(run_dir):
           f"Now: {use} {shlex.quote(str(run_dir))} --input FILE", file=sys.stderr)
 
 # %% ../../nbs/library/cli/train.ipynb #transformer-train
-def choose_recipe(recipe:str, architecture:str, dataset:str, out:str, resume:bool,
-                  init_from:str, **overrides) -> Recipe:
+def choose_recipe(recipe:str, dataset:str, out:str, resume:bool, init_from:str,
+                  architecture:str, **overrides) -> Recipe:
     """The recipe named, or that of the run that is continued or begun from.
     Raises ValueError if a text needs one and has none."""
     begun = out if resume and RunDirectory(out).config_file.is_file() else init_from
@@ -49,7 +49,6 @@ def choose_recipe(recipe:str, architecture:str, dataset:str, out:str, resume:boo
 @takes_recipe(choose_recipe)
 def transformer_train(
     recipe:str=None,        # multi30k_tiny, base, big …; or your .yaml, .json file
-    architecture:str=None,  # of the model, if not the recipe's; see --import
     dataset:str='numbers',  # multi30k, wmt14, treebank …; text: your files; hub
     source_lang:str=None,   # of text: the ending of your files, or their column
     target_lang:str=None,   # likewise; numbers, multi30k and wmt14 without: en, de
@@ -60,13 +59,14 @@ def transformer_train(
     track:str=None,         # a tracker that accelerate knows, too: tensorboard, wandb …
     init_from:str=None,     # a finished run: begin with its weights, tokens and recipe
     bleu:int=0,             # validation sentences to translate at each checkpoint
+    architecture:str=None,  # of the model, if not the recipe's; see --import
     **overrides,
 ):
     """Train a Transformer. Several GPUs, bfloat16, torch.compile and FSDP:
     `accelerate launch OPTIONS -m annotated_transformer.training`, same arguments.
     Each field of the recipe is an option: another recipe, other options."""
     check(dict(bleu=bleu), 'bleu', least=0)
-    chosen = choose_recipe(recipe, architecture, dataset, out, resume, init_from,
+    chosen = choose_recipe(recipe, dataset, out, resume, init_from, architecture,
                            **overrides)
     if bleu and get_architecture(chosen.architecture).task != 'text': raise UserError(
         f'--bleu {bleu}: a classifier gives labels, no translations')
