@@ -31,19 +31,19 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 @dataclass(frozen=True, config=part_config)
 class DataConfig:
     "How text becomes batches, §5.1."
-    tokens: _Count = 25_000           # padded tokens a side in one step, in all
-    text: Literal[kinds_of_text] = 'raw'    # how the text is prepared
+    tokens: _Count = 25_000          # padded tokens a side in one step, in all
+    text: Literal[kinds_of_text] = 'raw'  # how the text is prepared
     byte_fallback: bool = True       # unknown characters as bytes; takes 256 tokens
-    too_long: Literal['drop', 'refuse', 'cut'] = 'drop'   # pairs beyond max_len
+    too_long: Literal['drop', 'refuse', 'cut'] = 'drop'  # pairs beyond max_len
 
 @dataclass(frozen=True, config=part_config)
 class Optimization:
     "How a gradient becomes a step, §5.3. Raises ValueError on what has no effect."
     optimizer: Literal['adam', 'adamw', 'sgd'] = 'adam'
-    weight_decay: _Share = 0.         # of adamw and sgd
-    momentum: _Share = 0.             # of sgd
-    clip: _Positive | None = None     # largest gradient norm; the paper names none
-    accumulate: _Count = 1            # micro-batches per step and process
+    weight_decay: _Share = 0.        # of adamw and sgd
+    momentum: _Share = 0.            # of sgd
+    clip: _Positive | None = None    # largest gradient norm; the paper names none
+    accumulate: _Count = 1           # micro-batches per step and process
 
     def __post_init__(self):
         if self.weight_decay and self.optimizer == 'adam':
@@ -55,8 +55,8 @@ class Optimization:
 @dataclass(frozen=True, config=part_config)
 class Schedule:
     "How long to train, with which learning rates, §5.2 and §5.3."
-    steps: _Count = 100_000
-    warmup_steps: _Count = 4000       # of equation 3
+    steps: _Count = 100_000          # of the optimizer
+    warmup_steps: _Count = 4000      # of equation 3
     peak_lr: _Positive | None = None  # after warm-up; as in equation 3 if None
     lr_scheduler_type: Literal['inverse_sqrt', 'cosine', 'constant'] = 'inverse_sqrt'
 
@@ -64,8 +64,8 @@ class Schedule:
 class Checkpoints:
     "When to validate and save, and what becomes the final model, §6.1."
     save_every: str = '10 minutes'   # or '1 epoch', '500 steps': validate, checkpoint
-    average: _Count = 5               # checkpoints kept; their mean is the final model
-    patience: _Count | None = None    # validations without a better one, then the end
+    average: _Count = 5              # checkpoints kept; their mean is the final model
+    patience: _Count | None = None   # validations without a better one, then the end
 
     def __post_init__(self):
         if not re.fullmatch(r'[1-9]\d* (minutes?|epochs?|steps?)', self.save_every):

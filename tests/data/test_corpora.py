@@ -1,12 +1,14 @@
 """What corpora are refused, and what is said of them: columns that hold no text, headers, missing values that are words, validation and
 test sentences that were trained on, pairs of which nothing is left."""
 import json
+from inspect import signature
+from pkgutil import resolve_name
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
-from helpers import SMALL, flags, in_here, ran, refused, write
+from helpers import SMALL, flags, in_here, names, ran, refused, write
 
-from annotated_transformer.data.corpora import load
+from annotated_transformer.data.corpora import DATASETS, load, resolve_corpus
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.preprocessing import Preparation, make_data
 from annotated_transformer.recipe import get_recipe
@@ -37,6 +39,31 @@ def test_hub_data(capfd, tmp_path):
     refused(go('no/body@main'), 'no/body@main holds no data set that can be read')
     refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
     ran(go(tmp_path / 'set'))
+
+def test_languages_of_any_name(capfd, tmp_path):
+    "The ending `zh_CN` and the column `source_text` can be named, and are what the run remembers."
+    write(tmp_path / 'files', train_en=names('en', 60))
+    (tmp_path / 'files/train.zh_CN').write_text(names('de', 60))
+    rows = '\n'.join(json.dumps(dict(source_text=namer('en')(i), target_text=namer('de')(i))) for i in range(60))
+    write(tmp_path / 'rows', train_jsonl=rows)
+    for dataset, source, target in ('text', 'en', 'zh_CN'), ('hub', 'source_text', 'target_text'):
+        where = tmp_path / ('files' if dataset == 'text' else 'rows')
+        ran(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', dataset, '--source_lang', source, '--target_lang', target, '--data_dir', where,
+                    '--out', tmp_path / dataset, *flags(SMALL)))
+        config = json.loads((tmp_path / dataset / 'config.json').read_text())
+        assert (config['dataset'], config['source_lang'], config['target_lang']) == (dataset, source, target)
+
+def test_languages_that_are_not_given():
+    assert resolve_corpus('numbers') == resolve_corpus(('numbers', 'en', None)) == ('numbers', 'en', 'de')
+    assert resolve_corpus(('treebank', 'tagged', None)) == ('treebank', 'tagged', 'trees')
+    for corpus, message in ('text', 'needs source_lang and target_lang'), (('hub', 'en', None), 'needs source_lang'), ('text_en_de', "no data set 'text_en_de'"), (('text', 'en'), 'a name and two languages'):
+        with pytest.raises(ValueError, match=message): resolve_corpus(corpus)
+    with pytest.raises(ValueError, match="no names in 'tlh'"): load(('numbers', 'en', 'tlh'))
+
+@pytest.mark.parametrize('dataset', DATASETS)
+def test_every_reader_is_where_the_table_says(dataset):
+    read = resolve_name(f'annotated_transformer.{DATASETS[dataset][0]}')
+    assert list(signature(read).parameters) == ['data_dir', 'src', 'tgt', 'seed']
 
 EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
 
