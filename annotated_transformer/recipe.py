@@ -159,7 +159,7 @@ def read_recipe(path) -> dict:
         raise UserError(f'{path}: {" ".join(str(e).split())}') from e
     if not isinstance(found, dict): raise UserError(
         f'{path} is no recipe: {str(found)[:40]}')
-    if path.name != 'config.json': return found
+    if 'pad_id' not in found: return found                   # else it is a run's
     return {name: value for name, value in found.items() if name not in run_facts}
 
 # %% ../nbs/library/recipe.ipynb #build

@@ -11,8 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from accelerate import Accelerator
 from datasets import load_from_disk
-from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.model.pretrained import load_model
+from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.data.tokenizer import Tokenizer

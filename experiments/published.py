@@ -12,9 +12,8 @@ from pathlib import Path
 from statistics import mean, stdev
 import safetensors.torch
 from datasets import load_from_disk
-from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.inference.evaluation import evaluate
-from annotated_transformer.model.pretrained import load_model
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.data.text_files import read_parallel

@@ -18,8 +18,7 @@ from datasets import load_from_disk
 from annotated_transformer.model.config import count_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
 from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
-from annotated_transformer.run_directory import RunDirectory, RunInUse
-from annotated_transformer.model.pretrained import load_model
+from annotated_transformer.run_directory import RunDirectory, load_model, RunInUse
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator

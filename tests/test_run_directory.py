@@ -26,7 +26,7 @@ def test_each_file_is_spelt_in_one_module(name):
         return any(isinstance(node, ast.Constant) and node not in docs and isinstance(node.value, str) and re.fullmatch(rf'(\S*/)?{re.escape(name)}(/\S*)?', node.value)
                    for node in ast.walk(tree))
     package = ROOT / 'annotated_transformer'
-    assert [str(p.relative_to(package)) for p in package.rglob('*.py') if p.name != '_modidx.py' and spelt(p)] == [FILES[name]]
+    assert [str(p.relative_to(package)) for p in package.rglob('*.py') if p.name != '_modidx.py' and spelt(p)] == (['recipe.py'] if name == 'checkpoints' else []) + [FILES[name]]     # a recipe has a part of this name
 
 @pytest.mark.parametrize('resumed, was, now, found', [
     (False, dict(N=1, P_drop=.1, max_len=60, eps_ls=.1), dict(N=1, P_drop=0., max_len=90, eps_ls=0.), {}),

@@ -15,7 +15,6 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from fastcore.script import anno_parser
-from ..model.seq2seq import get_architecture
 from ..utils.io import speak
 from ..utils.validation import UserError
 
@@ -179,6 +178,7 @@ def command_for(
     config:dict,     # of a run
 ) -> str:            # transformer_translate, transformer_parse or transformer_classify
     "The command for a run: its data set and its architecture decide."
+    from annotated_transformer.model.seq2seq import get_architecture   # loads PyTorch
     if config['dataset'] == 'treebank': return 'transformer_parse'
     labels = get_architecture(config['architecture']).task == 'labels'
     return 'transformer_classify' if labels else 'transformer_translate'

@@ -192,5 +192,6 @@ def from_pretrained(cls:Transformer,
     from annotated_transformer.run_directory import load_model     # which imports this
     model = load_model(run_dir, weights)
     if not isinstance(model, cls): raise UserError(
-        f'{run_dir} holds no {cls.__name__} ({model.architecture}): load_model opens it')
+        f'{run_dir} holds no {cls.__name__} ({model.architecture}): '
+        'load_model opens it')
     return model

@@ -38,7 +38,7 @@ def test_export_leaves_nothing_behind(own, tmp_path, monkeypatch):
         def __init__(self, *args):
             super().__init__(*args)
             self.gate = torch.nn.Linear(1, 1)
-    monkeypatch.setitem(seq2seq.architectures, 'transformer', (transformer.TransformerConfig, Gated))
+    monkeypatch.setitem(seq2seq._registered, 'transformer', Gated)
     spoil(own / 'model.safetensors', lambda w: w.update({'gate.weight': torch.ones(1, 1), 'gate.bias': torch.ones(1)}))
     with pytest.raises(ValueError, match='CTranslate2 has no gate.weight'): ctranslate2.to_ctranslate2(own, tmp_path / 'out')
     assert not (tmp_path / 'out').exists()
