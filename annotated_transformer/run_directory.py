@@ -10,6 +10,7 @@ import json, os, re, shlex
 from pathlib import Path
 from fastcore.basics import patch
 from filelock import FileLock, Timeout
+from .cpu import tune_search
 from .data.tokenizer import Tokenizer, tokenizer_files
 from .model.pretrained import (
     check_config, differences, made_for, read_weights)
@@ -138,6 +139,7 @@ def load_model(
     made_for(path, settings)                           # before anything is built
     model = build(config['architecture'], settings, config['pad_id'])
     model.load_state_dict(read_weights(path, model), strict=False)
+    if config.get('products') != 'pytorch': tune_search(model, config.get('multiplies'))
     return model.eval()
 
 # %% ../nbs/library/run_directory.ipynb #metrics

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.run_directory import load_model
+from annotated_transformer.model.seq2seq import build
 from annotated_transformer.inference.evaluation import test_split
 from annotated_transformer.inference.translator import Translator
 
@@ -41,7 +41,9 @@ class Reordered(Ours):
     "The same with keys and values copied to the new places of their prefixes at every step, as most libraries do it."
     def __init__(self, run, translator, a):
         super().__init__(run, translator, a)
-        self.models = [load_model(run)]
+        plain = build(translator.models[0].architecture, translator.models[0].config, self.pad_id)
+        plain.load_state_dict(translator.models[0].state_dict())
+        self.models = [plain.eval()]
 
 class CTranslate2:
     "CTranslate2 with the weights in 32 bits, or in 8."

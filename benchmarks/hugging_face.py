@@ -97,7 +97,7 @@ def main(a):
         for name, our_limit, here, there in (
                 ('greedy, our limit', True, dict(beam=1), dict(num_beams=1)), ('greedy', False, dict(beam=1), dict(num_beams=1)),
                 ('beam, no penalty, our limit', True, dict(alpha=0.), dict(length_penalty=0.)), ('defaults', False, {}, {})):
-            x, y, differ = translator.generate(sources, **here), theirs(our_limit, **there), []
+            x, y, differ = [found[0][0] for found in translator.n_best(sources, **here)], theirs(our_limit, **there), []
             for source, n, text, other in zip(sources, length, x, y, strict=True):
                 if text == other: continue
                 scores = [log_prob(translator, source, z) for z in (text, other)]

@@ -172,10 +172,9 @@ def decode_step(self:RecurrentTranslator,
 ) -> Tensor:             # logits of the next one (R, V)
     "Read one more token of each row."
     x = self.dropout(self.tgt_embed(token[:, None]))                  # (R, 1, d)
-    state['said'], state['own'] = self.one(x, state['own'], state['said'], state,
-                                           state['t'])
-    state['t'] = state['t'] + 1
-    return self.generator(state['said'])[:, 0]
+    said, own = self.one(x, state['own'], state['said'], state, state['t'])
+    state |= dict(said=said, own=own, t=state['t'] + 1)
+    return self.generator(said)[:, 0]
 
 # %% ../../nbs/predecessors/recurrent.ipynb #attention-score
 class AttentionScore(nn.Module):

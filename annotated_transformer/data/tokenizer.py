@@ -7,8 +7,7 @@ __all__ = ['without_blanks', 'train_bpe', 'Tokenizer', 'tokenizer_files', 'train
            'unused_names', 'moses_lc', 'moses_detok', 'sentences_of', 'joined', 'cut_text']
 
 # %% ../../nbs/51b_tokenizer.ipynb #imports
-import io
-import re
+import io, re
 from itertools import pairwise
 from pathlib import Path
 

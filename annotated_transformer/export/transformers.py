@@ -8,8 +8,7 @@ __all__ = ['marian_weights', 'to_transformers']
 # %% ../../nbs/library/export/transformers.ipynb #imports
 import json, re, statistics
 from pathlib import Path
-import safetensors.torch
-import torch
+import safetensors.torch, torch
 from datasets import load_from_disk
 from ..run_directory import RunDirectory, model_file
 from ..data.tokenizer import Tokenizer

@@ -25,7 +25,8 @@ def evaluate(
 ) -> tuple[dict, list[str]]:   # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
     lang, begin = translator.config['target_lang'], time.perf_counter()
-    written = translator.generate(sources, beam=beam, alpha=alpha, progress=True)
+    written = [best for (best, _), in translator.n_best(
+        sources, beam=beam, alpha=alpha, progress=True)]
     speed = len(sources) / (time.perf_counter() - begin)
     hypotheses = translator.restore(written)
     lowercase = translator.config['text'] == 'moses_lc'

@@ -21,7 +21,6 @@ from ..utils.validation import UserError, check
 from annotated_transformer.inference.beam_search import (
     Hypothesis, beam_search, check_search)
 from .sampling import sample
-from ..cpu import tune_search
 from ..model.pretrained import save_weights
 from ..data.tokenizer import (
     cut_text, joined, moses_detok, moses_lc, sentences_of)
@@ -46,11 +45,8 @@ class Translator:
         check_alike(runs)
         shortest = min(run.config['model']['max_len'] for run in runs)
         config = config | dict(model=config['model'] | dict(max_len=shortest))
-        def opened(run):
-            model = load_model(run, weights).to(device)
-            tunes = str(device) == 'cpu' and config.get('products') != 'pytorch'
-            return tune_search(model, config.get('multiplies')) if tunes else model
-        return cls([opened(run) for run in runs], tokenizer, config)
+        models = [load_model(run, weights).to(device) for run in runs]
+        return cls(models, tokenizer, config)
 
     @property
     def device(self): return next(self.models[0].parameters()).device
@@ -172,14 +168,6 @@ def n_best(self:Translator,
         out.append(distinct(best, n) if searched else best[:n])
     return out
 
-@patch
-def generate(self:Translator,
-    sentences:list[str],
-    **kwargs,               # as for `n_best`
-) -> list[str]:             # in the form the model was trained on
-    "The best translation of each sentence."
-    return [found[0][0] for found in self.n_best(sentences, **kwargs)]
-
 # %% ../../nbs/library/inference/translator.ipynb #translate
 @patch
 def restore(self:Translator, texts):
@@ -191,10 +179,10 @@ def restore(self:Translator, texts):
 @patch
 def translate(self:Translator,
     sentences:list[str],          # any number, each one line
-    **kwargs,                     # `beam`, `alpha`, … of `generate`
+    **kwargs,                     # `beam`, `alpha`, … of `n_best`
 ) -> list[str]:                   # one translation each, in order
     "Translate raw text to raw text."
-    return self.restore(self.generate(sentences, **kwargs))
+    return self.restore([best for (best, _), *_ in self.n_best(sentences, **kwargs)])
 
 # %% ../../nbs/library/inference/translator.ipynb #score
 @patch
@@ -240,9 +228,9 @@ def attention(self:Translator,
     `encoder`, `decoder`, and `memory` (decoder to encoder)."""
     t, model = self.tokenizer, self.models[0]
     src = self.encode([sentence])[0]
-    text = (self.generate([sentence]) if translation is None
-            else self.prepare([translation], 'target'))
-    tgt = torch.tensor([t.bos_id] + t.encode(text)[0] + [t.eos_id])
+    if translation is None: (text, _), = self.n_best([sentence])[0]
+    else: text, = self.prepare([translation], 'target')
+    tgt = torch.tensor([t.bos_id] + t.encode([text])[0] + [t.eos_id])
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     if not layers: raise UserError(f'{type(model).__name__} has no attention to show')
     try:
