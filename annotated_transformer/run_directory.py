@@ -67,7 +67,7 @@ def tokenizer(self:RunDirectory) -> Tokenizer:
 def recipe(self:RunDirectory):
     "The `Recipe` that it was trained by. Raises as `config`."
     from annotated_transformer.recipe import recipe_of     # which is slow to load
-    self.config                                            # is checked
+    _ = self.config                                        # which checks it
     return recipe_of(read_json(self.config_file), str(self.config_file))
 
 # %% ../nbs/library/run_directory.ipynb #checkpoints

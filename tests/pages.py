@@ -64,7 +64,7 @@ def run_page(path, seconds=SECONDS, slower=SLOWER):
     "Run the cells that have no flag, in the notebook's folder: faults, and notes on what may be the machine."
     from execnb.nbio import read_nb
     from execnb.shell import CaptureShell
-    os.environ['IN_TEST'] = '1'                                    # nbdev exports nothing
+    os.environ |= dict(IN_TEST='1', COLUMNS='80')                  # nbdev exports nothing; help has one width
     sys.path.insert(0, str(next(p for p in path.parents if (p / 'settings.ini').exists())))
     os.chdir(path.parent)
     faults, notes, saved = [], [], {}

@@ -8,6 +8,7 @@ from helpers import in_here, refused
 
 from annotated_transformer.cli.main import arguments
 from annotated_transformer.cli.train import transformer_train
+from annotated_transformer.model import seq2seq
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.recipe import (
     Checkpoints, DataConfig, Optimization, Recipe, Schedule, flat_fields, get_recipe, recipe_dict, recipe_names, recipe_path, with_overrides)
@@ -37,10 +38,11 @@ def test_presets():
 
 def test_heads_follow_the_width():
     with pytest.raises(ValueError, match='h=3 does not divide d_model=128'): get_recipe('demo', h=3)
-    assert get_recipe('base', d_model=256).model.d_k == 32 and get_recipe('demo', h=8).model.d_k == 16
-    assert get_recipe('base', d_model=256, d_k=64).model.d_k == 64
+    assert get_recipe('base', d_model=256).model.head_dims == (32, 32) and get_recipe('demo', h=8).model.head_dims == (16, 16)
+    assert with_overrides(get_recipe('base'), d_model=256).model.head_dims == (32, 32) and recipe_dict(get_recipe('base'))['model']['d_k'] is None
+    assert get_recipe('base', d_model=256, d_k=64).model.head_dims == (64, 32)
 
-def test_no_field_has_two_homes():
+def test_no_field_has_two_homes(monkeypatch):
     names = [f.name for kind in (TransformerConfig, DataConfig, Optimization, Schedule, Checkpoints, Recipe) for f in fields(kind)]
     assert len(names) == len({*names})
     @dataclass(frozen=True)
@@ -49,7 +51,9 @@ def test_no_field_has_two_homes():
         max_len: int = 9
         d_model: int = 9
         steps: int = 9
-    with pytest.raises(ValueError, match="field 'steps' of Steps is one of the recipe already"): Recipe(Steps())
+    monkeypatch.setitem(seq2seq._registered, 'stepper', type('Stepper', (seq2seq.Seq2SeqModel,), dict(config_class=Steps)))
+    with pytest.raises(ValueError, match="field 'steps' of Steps is one of the recipe already"): Recipe(Steps(), 'stepper')
+    with pytest.raises(ValueError, match='architecture=transformer wants a TransformerConfig, not a Steps'): Recipe(Steps())
 
 @pytest.mark.parametrize('changes, message', [
     (dict(steps='6'), "steps='6' must be a valid integer"), (dict(steps=True), 'steps=True must be a valid integer'), (dict(steps=6.), 'steps=6.0 must be a valid integer'),
@@ -68,7 +72,7 @@ def test_refused_in_one_line(changes, message):
     ('yaml', 'schedule: {steps: 3, steps: 4}', 'steps is there twice'), ('json', '{"seed": 1, "seed": 2}', 'seed is there twice'),
     ('yaml', 'schedule: {steps: "6"}', "steps='6' must be a valid integer"), ('json', '{"schedule": {"steps": NaN}}', 'steps=nan must be'), ('yaml', 'schedule: {peak_lr: .nan}', 'must be a finite'),
     ('yaml', 'schedule: {tokens: 6}', "no field 'tokens'"), ('yaml', 'shedule: {steps: 6}', "no field 'shedule': did you mean 'schedule'?"), ('yaml', 'schedule: 6', 'Schedule must be names with values'),
-    ('json', '{"pad_id": 0}', "no field 'pad_id'"), ('yaml', '[1, 2]', 'is no recipe'), ('yaml', 'a: [', 'own.yaml: while parsing'), ('json', '{', 'own.json: Expecting'),
+    ('json', '{"pad": 0}', "no field 'pad'"), ('yaml', '[1, 2]', 'is no recipe'), ('yaml', 'a: [', 'own.yaml: while parsing'), ('json', '{', 'own.json: Expecting'),
     ('yaml', 'architecture: gated', "no architecture 'gated' is known")])
 def test_files_that_are_refused(suffix, text, message, tmp_path, capfd):
     path = tmp_path / f'own.{suffix}'
@@ -88,9 +92,9 @@ def test_a_run_is_a_recipe(trained):
     "Its configuration can be given to `--recipe`; what else it says of the run is allowed there alone."
     recipe = get_recipe(trained / 'config.json')
     assert recipe.model.d_model == 64 and recipe.schedule.steps == 200
-    values = json.loads((trained / 'config.json').read_text())
+    values = recipe_dict(recipe) | dict(versions={})            # as in a run's, but not one
     (trained.parent / 'copy.json').write_text(json.dumps(values))
-    with pytest.raises(ValueError, match="no field 'pad_id'"): get_recipe(trained.parent / 'copy.json')
+    with pytest.raises(ValueError, match="no field 'versions'"): get_recipe(trained.parent / 'copy.json')
 
 def test_flags_have_the_types_of_their_fields():
     given = arguments(transformer_train, '--recipe base --d_model 256 --peak-lr 1e-3 --tied false --recompute --clip null --steps=5'.split())

@@ -47,6 +47,7 @@ variants = {                     # name: changes of the recipe, of the model
     'biases': ({}, with_biases),
 } | grid
 
+# %% ../../nbs/lab/variants.ipynb #variant
 def variant(
     name:str,                    # of `variants`
     **overrides,                 # of the recipe, e.g. seed=1

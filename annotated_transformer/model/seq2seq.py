@@ -157,9 +157,7 @@ def register_architecture(
     name:str,            # in config.json, and for --architecture
 ):
     "Make a class of models, with its `config_class`, known by a name."
-    def register(cls):
-        cls.architecture, _registered[name] = name, cls
-        return cls
+    def register(cls): cls.architecture, _registered[name] = name, cls; return cls
     return register
 
 def architecture_names() -> list[str]:
@@ -176,7 +174,7 @@ def get_architecture(name:str) -> type[Seq2SeqModel]:
         if name not in _registered: register_architecture(name)(entry.load())
     if name not in _registered: raise UserError(
         f'no architecture {name!r} is known; known: {", ".join(architecture_names())}. '
-        'Import the module that registers it (a command: --import MODULE)')
+        'Import the module that registers it (--import MODULE)')
     return _registered[name]
 
 def build(
