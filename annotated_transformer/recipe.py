@@ -151,6 +151,7 @@ YAML.add_implicit_resolver('tag:yaml.org,2002:float', re.compile(
 def read_recipe(path) -> dict:
     "The contents of a .yaml or .json file. Raises ValueError naming what is wrong."
     path = Path(path)
+    if not path.is_file(): raise FileNotFoundError(f'{path}: there is no such recipe')
     try:
         text = path.read_text('utf-8')
         found = (json.loads(text, object_pairs_hook=unique) if path.suffix == '.json'

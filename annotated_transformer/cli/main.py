@@ -105,6 +105,10 @@ def arguments(
     import_first(argv)
     parser = anno_parser(func, prog=func.__name__)
     parser.error, parser.allow_abbrev = refuse, False
+    spelt = {flag.replace('-', '_')[2:]: flag[2:]            # as fastcore spells it
+             for flag in re.findall(r'--[\w-]+', parser.format_help())}
+    argv = [re.sub('^--([^=]+)', lambda name: '--' + spelt.get(name[1], name[1]), arg)
+            for arg in argv]
     parser.print_help = lambda: pydoc.pager(parser.format_help())
     if hasattr(func, 'add_flags'):
         parser.usage = f'{func.__name__} [OPTIONS]'          # they would fill a screen

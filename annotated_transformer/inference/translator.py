@@ -149,6 +149,7 @@ def n_best(self:Translator,
 ) -> list[list[tuple[str, float]]]:   # text and score, the best first
     """Translations of each sentence, in the form the model was trained on; what was
     cut is joined again, and its scores are added. Of a blank line they are blank."""
+    if isinstance(sentences, str): raise UserError('give a list of sentences, not one')
     if temperature is None: check_search(beam, alpha, n)
     else: check(dict(n=n), 'n', least=1); beam = 1
     most, cut = self.config['model']['max_len'], lambda s: [s]

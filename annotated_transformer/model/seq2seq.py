@@ -7,6 +7,7 @@ __all__ = ['Seq2SeqModel', 'incremental_logits', 'check_incremental', 'register_
            'get_architecture', 'build']
 
 # %% ../../nbs/library/model/seq2seq.ipynb #imports
+from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 import torch
@@ -156,10 +157,20 @@ _registered = {}         # name → class
 def register_architecture(
     name:str,            # in config.json, and for --architecture
 ):
-    "Make a class of models, with its `config_class`, known by a name."
-    def register(cls): cls.architecture, _registered[name] = name, cls; return cls
+    """Make a class of models known by a name. Raises ValueError if it has no
+    `config_class`, or if another class has this name."""
+    def register(cls):
+        if not is_dataclass(getattr(cls, 'config_class', None)): raise UserError(
+            f'{cls.__name__} has no config_class, the dataclass of its hyper-parameters')
+        known = _registered.get(name)
+        other = known.__name__ if known else _builtin.get(name, '').partition(':')[2]
+        if other not in ('', cls.__name__): raise UserError(
+            f'architecture {name!r} is {other}: give {cls.__name__} another name')
+        cls.architecture, _registered[name] = name, cls
+        return cls
     return register
 
+# %% ../../nbs/library/model/seq2seq.ipynb #get-architecture
 def architecture_names() -> list[str]:
     "All names that `get_architecture` knows."
     installed = entry_points(group='annotated_transformer.models').names

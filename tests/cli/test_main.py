@@ -36,3 +36,19 @@ def test_closed_streams(own, tmp_path):
     assert 'error: standard input is closed: give --input FILE' in shell(f'translate {own} <&-')
     assert os.popen(f'echo seven | {sys.executable.rsplit("/", 1)[0]}/transformer_translate {own} 2>&1 >&-; true').read() == 'error: standard output is closed: send it to a file, or to /dev/null\n'
     assert shell(f'translate {own} --input /dev/null 2>&-')[-2] == '0'
+
+def test_options_with_either_dash(monkeypatch):
+    "Other versions of fastcore spell the options of a function with a dash."
+    from annotated_transformer.cli import main
+    plain = main.anno_parser
+    def dashed(func, **kwargs):
+        parser = plain(func, **kwargs)
+        for action in parser._actions:
+            for flag in action.option_strings:
+                if '_' in flag: parser._option_string_actions[flag.replace('_', '-')] = parser._option_string_actions.pop(flag)
+            action.option_strings = [flag.replace('_', '-') for flag in action.option_strings]
+        return parser
+    def brew(water_temp:int=90): pass            # degrees
+    for make in plain, dashed:
+        monkeypatch.setattr(main, 'anno_parser', make)
+        for flag in '--water_temp', '--water-temp': assert main.arguments(brew, [flag, '80']) == dict(water_temp=80)

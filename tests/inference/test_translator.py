@@ -39,3 +39,7 @@ def test_cut_text_loses_nothing_and_has_no_part_of_blanks():
     for text in 'b' * 25 + '.  ' + 'cc', '  ' + 'd' * 30 + ' ' * 50, 'e' + ' ' * 40 + 'f  g' + '\u3000' * 9 + 'h':
         parts = cut_text(text, 10, count)
         assert ''.join(parts) == text and max(count(parts)) <= 10 and all(map(str.strip, parts)), parts
+
+def test_one_sentence_is_not_a_list(trained):
+    "Or each of its characters would be translated."
+    with pytest.raises(ValueError, match='give a list of sentences'): Translator.from_pretrained(trained, device='cpu').translate('twenty-one')
