@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['mended_paths', 'odd_paths', 'full_disk', 'interrupts', 'mendable', 'plain_errors', 'open_streams',
-           'interrupt_only_here', 'refuse', 'import_first', 'arguments', 'import_own', 'call', 'leave', 'main',
-           'command_for', 'check_translates']
+           'interrupt_only_here', 'as_spelt', 'refuse', 'import_first', 'arguments', 'import_own', 'call', 'leave',
+           'main', 'command_for', 'check_translates']
 
 # %% ../../nbs/library/cli/main.ipynb #imports
 import errno, os, pydoc, re, shlex, signal, sys
@@ -81,6 +81,14 @@ def interrupt_only_here():
         if os.getpid() == here: interrupts.append(True); raise KeyboardInterrupt
     signal.signal(signal.SIGINT, interrupt)
 
+# %% ../../nbs/library/cli/main.ipynb #as-spelt
+def as_spelt(argv:list, parser:ArgumentParser) -> list:
+    "Options with the dashes that a parser has: versions of fastcore differ in them."
+    spelt = {flag[2:].replace('-', '_'): flag[2:]
+             for flag in re.findall(r'--[\w-]+', parser.format_help())}
+    return [re.sub('^--([^=]+)', lambda name: '--' + spelt.get(name[1], name[1]), arg)
+            for arg in argv]
+
 # %% ../../nbs/library/cli/main.ipynb #arguments
 def refuse(message:str):
     "End with one line about the command line."
@@ -105,10 +113,7 @@ def arguments(
     import_first(argv)
     parser = anno_parser(func, prog=func.__name__)
     parser.error, parser.allow_abbrev = refuse, False
-    spelt = {flag.replace('-', '_')[2:]: flag[2:]            # as fastcore spells it
-             for flag in re.findall(r'--[\w-]+', parser.format_help())}
-    argv = [re.sub('^--([^=]+)', lambda name: '--' + spelt.get(name[1], name[1]), arg)
-            for arg in argv]
+    argv = as_spelt(argv, parser)
     parser.print_help = lambda: pydoc.pager(parser.format_help())
     if hasattr(func, 'add_flags'):
         parser.usage = f'{func.__name__} [OPTIONS]'          # they would fill a screen
@@ -118,8 +123,7 @@ def arguments(
     parser.add_argument('--debug', action='store_true', help='show tracebacks')
     given, rest = parser.parse_known_args(argv)
     if rest:
-        flags = re.findall(r'--\w+', parser.format_help())
-        close = get_close_matches(rest[0], flags, 1)
+        close = get_close_matches(rest[0], re.findall(r'--\w+', parser.format_help()), 1)
         refuse(f'no option {rest[0]}: ' + (f'did you mean {close[0]}?' if close else
                                            'see --help'))
     values = vars(given)

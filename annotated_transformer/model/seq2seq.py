@@ -161,7 +161,7 @@ def register_architecture(
     `config_class`, or if another class has this name."""
     def register(cls):
         if not is_dataclass(getattr(cls, 'config_class', None)): raise UserError(
-            f'{cls.__name__} has no config_class, the dataclass of its hyper-parameters')
+            f'{cls.__name__} has no config_class, a dataclass of hyper-parameters')
         known = _registered.get(name)
         other = known.__name__ if known else _builtin.get(name, '').partition(':')[2]
         if other not in ('', cls.__name__): raise UserError(
