@@ -123,7 +123,7 @@ def arguments(
     parser.add_argument('--debug', action='store_true', help='show tracebacks')
     given, rest = parser.parse_known_args(argv)
     if rest:
-        close = get_close_matches(rest[0], re.findall(r'--\w+', parser.format_help()), 1)
+        close = get_close_matches(rest[0], re.findall(r'--\w+', parser.format_help()))
         refuse(f'no option {rest[0]}: ' + (f'did you mean {close[0]}?' if close else
                                            'see --help'))
     values = vars(given)
