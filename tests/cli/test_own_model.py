@@ -75,7 +75,7 @@ def test_an_installed_package_needs_no_import(installed):
     config = json.loads((installed / 'run/config.json').read_text())
     assert config['architecture'] == 'bag' and config['model']['width'] == 24
     ran(run('train', '--out', 'run', '--resume', '--steps', '6', cwd=installed, env=path(installed)))
-    assert ran(run('translate', 'run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
+    assert ran(run('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
     assert 'sacreBLEU' in ran(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
 
 def test_without_the_package_the_name_is_said(installed):
