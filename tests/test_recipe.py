@@ -114,7 +114,8 @@ def test_help_shows_the_fields_of_the_recipe_by_part(recipe, own, other, capsys)
     assert own in found and other not in found and [*dict.fromkeys(found.values())] == ['options', *parts, 'run']
 
 @pytest.mark.parametrize('args, message', [
-    ('--stepz 3', 'no option --stepz: did you mean --steps?'), ('--steps 3 --steps 4', '--steps: is there twice'), ('--steps 6x', "steps='6x' must be a valid integer"),
+    ('--stepz 3', 'no option --stepz: did you mean --steps?'), ('--dropout 0.2', 'no option --dropout: here it is called --P_drop'),
+    ('--clip-norm=1', 'here it is called --clip'), ('--out a --out b', '--out is there twice'), ('--steps 3 --steps 4', '--steps is there twice'), ('--steps 6x', "steps='6x' must be a valid integer"),
     ('--recipe bse', "no recipe 'bse': did you mean 'base'?"), ('--recipe nowhere.yaml', 'nowhere.yaml'), ('--peak_lr nan', "peak_lr='nan' must be a valid number"), ('--peak_lr .nan', 'peak_lr=nan must be'),
     ('--steps', 'expected one argument'), ('--recipe base --dataset text --d_model 255', 'h=8 does not divide d_model=255')])
 def test_flags_that_are_refused(args, message, capfd, tmp_path, monkeypatch):

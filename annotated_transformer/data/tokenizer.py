@@ -140,7 +140,7 @@ def explain(
         vocab_size, f'is more than this text can fill: use at most {m[1]}')
     if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
         return WrongVocabulary(vocab_size, 'has no room for every character of this '
-                                           f'text: use at least {m[1]}')
+            f'text: use at least {m[1]} (256 of them where byte_fallback is on)')
     if vocab_size < 5: return WrongVocabulary(vocab_size, 'must be at least 5')
     if 'sentences_.empty()' in message: return UserError('no text to learn pieces from')
     return ValueError(message)

@@ -63,7 +63,7 @@ CASES = {
     'comma in --out': (['train', [*T[:11], '{tmp}/run,v2', *T[12:]], None], 'no comma'),
     '--out is a file': (['train', [*T[:11], '{text}/train.en', *T[12:]], None], 'train.en is a file'),
     'no value': (['train', [*T, '--clip'], None], '--clip: expected one argument'),
-    'a field twice': (['train', [*T, '--clip', '1', '--clip', '2'], None], '--clip: is there twice'),
+    'a field twice': (['train', [*T, '--clip', '1', '--clip', '2'], None], '--clip is there twice'),
     'no such field': (train(dict(stepz=2)), 'no option --stepz: did you mean --steps?'),
     'no such field at all': (train(dict(xyzzy=2)), 'no option --xyzzy', '--help'),
     'neither true nor false': (train(dict(tied='maybe')), "tied='maybe': must be bool"),
