@@ -166,7 +166,8 @@ def register_architecture(
         other = known.__name__ if known else _builtin.get(name, '').partition(':')[2]
         if other not in ('', cls.__name__): raise UserError(
             f'architecture {name!r} is {other}: give {cls.__name__} another name')
-        cls.architecture, _registered[name] = name, cls
+        cls.architecture = name
+        if name not in _builtin: _registered[name] = cls
         return cls
     return register
 
@@ -179,8 +180,9 @@ def architecture_names() -> list[str]:
 def get_architecture(name:str) -> type[Seq2SeqModel]:
     """The class of models of this name: registered, of the book, or of an installed
     package. Raises ValueError if there is none, saying which there are."""
-    if name not in _registered and name in _builtin:
-        import_module('annotated_transformer.' + _builtin[name].partition(':')[0])
+    if name in _builtin:                       # a page's own copy does not replace it
+        home, _, kind = _builtin[name].partition(':')
+        return getattr(import_module(f'annotated_transformer.{home}'), kind)
     for entry in entry_points(group='annotated_transformer.models', name=str(name)):
         if name not in _registered: register_architecture(name)(entry.load())
     if name not in _registered: raise UserError(

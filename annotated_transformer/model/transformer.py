@@ -191,7 +191,7 @@ def from_pretrained(cls:Transformer,
     `load_model`, and ValueError if the run is of another model."""
     from annotated_transformer.run_directory import load_model     # which imports this
     model = load_model(run_dir, weights)
-    if not isinstance(model, cls): raise UserError(
+    if model.architecture != cls.architecture: raise UserError(
         f'{run_dir} holds no {cls.__name__} ({model.architecture}): '
         'load_model opens it')
     return model

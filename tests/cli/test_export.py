@@ -33,12 +33,13 @@ def test_export_again(own, capfd, tmp_path):
 def test_export_leaves_nothing_behind(own, tmp_path, monkeypatch):
     "A gate that a user has built into the model is trained, saved and loaded, and cannot be exported without a word."
     from annotated_transformer.export import ctranslate2
-    from annotated_transformer.model import seq2seq, transformer
+    from annotated_transformer.model import transformer
     class Gated(transformer.Transformer):
         def __init__(self, *args):
             super().__init__(*args)
             self.gate = torch.nn.Linear(1, 1)
-    monkeypatch.setitem(seq2seq._registered, 'transformer', Gated)
+    Gated.architecture = 'transformer'
+    monkeypatch.setattr(transformer, 'Transformer', Gated)
     spoil(own / 'model.safetensors', lambda w: w.update({'gate.weight': torch.ones(1, 1), 'gate.bias': torch.ones(1)}))
     with pytest.raises(ValueError, match='CTranslate2 has no gate.weight'): ctranslate2.to_ctranslate2(own, tmp_path / 'out')
     assert not (tmp_path / 'out').exists()

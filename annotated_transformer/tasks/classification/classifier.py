@@ -129,7 +129,7 @@ def classify(self:Translator,
 ) -> list[list[tuple[str, float]]]:   # label and probability, the likeliest first
     """Labels of each text; what is beyond max_len tokens is not read. Raises ValueError
     if the run is no classifier, or naming the text that is empty."""
-    if not all(isinstance(m, Classifier) for m in self.models): raise UserError(
+    if any(m.task != 'labels' for m in self.models): raise UserError(
         'this run gives no labels: train with a recipe such as classify_small')
     check(dict(top=top), 'top', least=1)
     for n, text in enumerate(texts, 1):
