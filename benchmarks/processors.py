@@ -91,6 +91,9 @@ def plain_loss(logits, target, eps_ls=.1, pad_id=0):
 variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), "oneDNN's products, PyTorch's loss": dict(fast=True, loss=plain_loss),
             'bfloat16': dict(half=True)}
 
+class NoDropout(torch.nn.Dropout):
+    def forward(self, x): return x
+
 def tuned(model, fast=False, cheap=False, drops=True, **_):
     "A model of the same weights with the layers of a variant."
     twin = Transformer(model.config)
@@ -99,7 +102,7 @@ def tuned(model, fast=False, cheap=False, drops=True, **_):
         setattr(twin.get_submodule('.'.join(path)), last, p)
     if fast: exchange_layers(twin, torch.nn.Linear, OneDNNLinear)
     if cheap: exchange_layers(twin, torch.nn.Dropout, SharedDropout)
-    if not drops: exchange_layers(twin, torch.nn.Dropout, lambda _: torch.nn.Identity())
+    if not drops: exchange_layers(twin, torch.nn.Dropout, lambda _: NoDropout(0.))
     return twin
 
 def mean_loss(model, src, tgt, c, half=False, loss=label_smoothed_loss, **_):

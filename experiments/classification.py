@@ -19,19 +19,21 @@ from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
+from classification_arms import ClassifierArm  # noqa: F401 (registers it)
 from recording import Parts, provenance, read_arguments
 
+OWN = dict(architecture='classifier_arm')     # which `classification_arms` registers
 ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
-    'encoder': ('thucnews', 'classify_small', {}, None), 'bigrams': ('thucnews', 'classify_small', dict(bigrams=100000), None),
-    'bag': ('thucnews', 'classify_small', dict(N=0, positions='none'), None), 'bag, bigrams': ('thucnews', 'classify_small', dict(N=0, positions='none', bigrams=100000), None),
-    'no positions': ('thucnews', 'classify_small', dict(positions='none'), None), 'no attention': ('thucnews', 'classify_small', dict(attention='none'), None),
-    'heads by view': ('thucnews', 'classify_small', dict(attention='blocks'), None), 'first': ('thucnews', 'classify_small', dict(pooling='first'), None),
-    'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(pooling='flat'), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(attention='blocks', pooling='flat'), None),
+    'encoder': ('thucnews', 'classify_small', {}, None), 'bigrams': ('thucnews', 'classify_small', dict(OWN, bigrams=100000), None),
+    'bag': ('thucnews', 'classify_small', dict(N=0, positions='none'), None), 'bag, bigrams': ('thucnews', 'classify_small', dict(OWN, N=0, positions='none', bigrams=100000), None),
+    'no positions': ('thucnews', 'classify_small', dict(positions='none'), None), 'no attention': ('thucnews', 'classify_small', dict(OWN, attention='none'), None),
+    'heads by view': ('thucnews', 'classify_small', dict(OWN, attention='view'), None), 'first': ('thucnews', 'classify_small', dict(pooling='first'), None),
+    'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(OWN, flat=True), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(OWN, attention='view', flat=True), None),
     'one layer': ('thucnews', 'classify_small', dict(N=1), None), 'four layers': ('thucnews', 'classify_small', dict(N=4), None),
     **{f'encoder, {n}': ('thucnews', 'classify_small', dict(steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
-    'bigrams, flat': ('thucnews', 'classify_small', dict(bigrams=100000, pooling='flat'), None),   # asked when the others had been seen
+    'bigrams, flat': ('thucnews', 'classify_small', dict(OWN, bigrams=100000, flat=True), None),   # asked when the others had been seen
     'AG News': ('ag_news', 'classify_pieces', {}, None), 'AG News, bag': ('ag_news', 'classify_pieces', dict(N=0, positions='none'), None),
-    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', dict(N=0, positions='none', bigrams=100000), None)}
+    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', dict(OWN, N=0, positions='none', bigrams=100000), None)}
 
 TOGETHER = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # whose seeds also answer as one
 CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more
