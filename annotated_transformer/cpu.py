@@ -199,21 +199,21 @@ class PrefixStack(Stack):
 # %% ../nbs/library/cpu.ipynb #tune
 def tune_training(
     model:nn.Module,
-    products:str='onednn',  # who multiplies: 'onednn' or 'pytorch'
+    matmul_backend:str='onednn',  # or 'pytorch'
 ) -> nn.Module:             # the same model
     "Exchange the layers that a CPU computes faster in another way, for training."
-    if products == 'onednn' and has_onednn():
+    if matmul_backend == 'onednn' and has_onednn():
         exchange_layers(model, nn.Linear, OneDNNLinear)
     return exchange_layers(model, nn.Dropout, lambda layer: (
         layer if layer.inplace else SharedDropout(layer)))
 
 def tune_search(
     model:nn.Module,
-    products:str='pytorch', # as in `tune_training`
+    matmul_backend:str='pytorch', # as in `tune_training`
 ) -> nn.Module:             # the same model
     """Exchange the layers that a CPU computes faster in another way, for writing. The
     stack is exchanged where the decoder and its attention are the paper's."""
-    if products == 'onednn' and has_onednn():
+    if matmul_backend == 'onednn' and has_onednn():
         exchange_layers(model, nn.Linear, OneDNNLinear)
     same = (getattr(type(model), method, None) is getattr(Transformer, method)
             for method in ('decode', 'decode_step', 'init_state', 'reorder'))

@@ -31,10 +31,10 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 @dataclass(frozen=True, config=part_config)
 class DataConfig:
     "How text becomes batches, §5.1."
-    tokens: _Count = 25_000          # padded tokens a side in one step, in all
-    text: Literal[kinds_of_text] = 'raw'  # how the text is prepared
+    max_tokens: _Count = 25_000      # padded tokens a side of a global batch
+    preprocessing: Literal[kinds_of_text] = 'raw'   # of the text, before the tokenizer
     byte_fallback: bool = True       # unknown characters as bytes; takes 256 tokens
-    too_long: Literal['drop', 'refuse', 'cut'] = 'drop'  # pairs beyond max_len
+    overlong: Literal['drop', 'error', 'truncate'] = 'drop'  # pairs beyond max_len
 
 @dataclass(frozen=True, config=part_config)
 class Optimization:
@@ -42,8 +42,8 @@ class Optimization:
     optimizer: Literal['adam', 'adamw', 'sgd'] = 'adam'
     weight_decay: _Share = 0.        # of adamw and sgd
     momentum: _Share = 0.            # of sgd
-    clip: _Positive | None = None    # largest gradient norm; the paper names none
-    accumulate: _Count = 1           # micro-batches per step and process
+    max_grad_norm: _Positive | None = None  # clipping; the paper names none
+    gradient_accumulation_steps: _Count = 1   # micro-batches per step and process
 
     def __post_init__(self):
         if self.weight_decay and self.optimizer == 'adam':
@@ -55,7 +55,7 @@ class Optimization:
 @dataclass(frozen=True, config=part_config)
 class Schedule:
     "How long to train, with which learning rates, §5.2 and §5.3."
-    steps: _Count = 100_000          # of the optimizer
+    max_steps: _Count = 100_000      # optimizer steps
     warmup_steps: _Count = 4000      # of equation 3
     peak_lr: _Positive | None = None  # after warm-up; as in equation 3 if None
     lr_scheduler_type: Literal['inverse_sqrt', 'cosine', 'constant'] = 'inverse_sqrt'
@@ -64,8 +64,8 @@ class Schedule:
 class Checkpoints:
     "When to validate and save, and what becomes the final model, §6.1."
     save_every: str = '10 minutes'   # or '1 epoch', '500 steps': validate, checkpoint
-    average: _Count = 5              # checkpoints kept; their mean is the final model
-    patience: _Count | None = None   # validations without a better one, then the end
+    average_checkpoints: _Count = 5  # kept; their mean is the final model
+    early_stopping_patience: _Count | None = None   # validations without a better one
 
     def __post_init__(self):
         if not re.fullmatch(r'[1-9]\d* (minutes?|epochs?|steps?)', self.save_every):
@@ -85,8 +85,8 @@ class Recipe:
     checkpoints: Checkpoints = Checkpoints()
     # of weights, order and dropout; not of the data
     seed: Annotated[int, Field(ge=0, lt=2**23)] = 0
-    recompute: bool = False            # save memory: run each layer twice
-    products: Literal['auto', 'onednn', 'pytorch'] = 'auto'   # who multiplies on a CPU
+    gradient_checkpointing: bool = False  # save memory: run each layer twice
+    cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto'   # auto: the faster
 
     def __post_init__(self):
         kind, model = get_architecture(self.architecture).config_class, self.model
@@ -102,8 +102,8 @@ class Recipe:
     @property
     def preparation(self) -> Preparation:
         "What of a recipe decides the ids, §5.1."
-        return Preparation(self.data.text, self.model.vocab_size, self.model.max_len,
-                           self.data.byte_fallback, self.data.too_long,
+        return Preparation(self.data.preprocessing, self.model.vocab_size, self.model.max_len,
+                           self.data.byte_fallback, self.data.overlong,
                            getattr(self.model, 'src_vocab_size', None))
 
 # %% ../nbs/library/recipe.ipynb #flat-fields
@@ -128,8 +128,9 @@ def recipe_path(name:str) -> Path:
 
 # %% ../nbs/library/recipe.ipynb #read-recipe
 run_facts = set(
-    'pad_id dataset data_dir source_lang target_lang dataset_hash multiplies tokenizer '
-    'source_tokenizer versions module init_from init_weights'.split())
+    'pad_id dataset data_dir source_lang target_lang dataset_hash matmul_backend '
+    'tokenizer_sha256 source_tokenizer_sha256 versions import_module finetune_from '
+    'finetune_sha256'.split())
 
 def unique(pairs) -> dict:
     "A dict of pairs. Raises ValueError on a name that is there twice."

@@ -45,7 +45,8 @@ def config(self:RunDirectory) -> dict:
     if not self.config_file.is_file(): raise FileNotFoundError(
         f'{self} holds no {self.config_file.name}: is it a finished run?')
     config = check_config(read_json(self.config_file), str(self.config_file))
-    made_with = dict(tokenizer=config['tokenizer'], source=config['source_tokenizer'])
+    made_with = dict(tokenizer=config['tokenizer_sha256'],
+                     source=config['source_tokenizer_sha256'])
     for file in tokenizer_files(self.path):
         if made_with[file.stem] not in (None, digest(file)): raise UserError(
             f'{file} is not the one that this model was trained with: put it back')
@@ -139,7 +140,8 @@ def load_model(
     made_for(path, settings)                           # before anything is built
     model = build(config['architecture'], settings, config['pad_id'])
     model.load_state_dict(read_weights(path, model), strict=False)
-    if config.get('products') != 'pytorch': tune_search(model, config.get('multiplies'))
+    if config.get('cpu_matmul_backend') != 'pytorch':
+        tune_search(model, config.get('matmul_backend'))
     return model.eval()
 
 # %% ../nbs/library/run_directory.ipynb #metrics
@@ -191,7 +193,7 @@ def check_alike(runs:list):
     "Raises ValueError naming what the members of an ensemble do not have in common."
     def of(run):
         c = run.config
-        return dict(source=c['source_lang'], target=c['target_lang'], text=c['text'],
+        return dict(source=c['source_lang'], target=c['target_lang'], preprocessing=c['preprocessing'],
                     task=get_architecture(c['architecture']).task,
                     tokenizer=[digest(p)[:8] for p in tokenizer_files(run)])
     for other in runs[1:]:

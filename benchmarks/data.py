@@ -115,7 +115,7 @@ def main():
         if a.multi30k:
             for text in ('raw', 'moses_lc'):
                 print(f'Multi30k, {text}')
-                results[f'multi30k, {text}'] = corpus('multi30k', a.multi30k, folder / text, 'multi30k_tiny', dict(text=text))
+                results[f'multi30k, {text}'] = corpus('multi30k', a.multi30k, folder / text, 'multi30k_tiny', dict(preprocessing=text))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
 
 if __name__ == '__main__': main()

@@ -36,7 +36,7 @@ for name, members in [*((f'seed {seed}', [run]) for seed, run in enumerate(runs)
     scores[name], written[name] = evaluate(Translator.from_pretrained(members), sources, references)
     print(name, *(f'{k}: {v:.2f}' if isinstance(v, float) else f'{k}: {v}' for k, v in scores[name].items()), sep='\n  ')
 best = max(list(scores)[:-1], key=lambda name: scores[name]['sacreBLEU'])
-difference, p = significance(written['ensemble'], written[best], references, recipe.data.text == 'moses_lc')
+difference, p = significance(written['ensemble'], written[best], references, recipe.data.preprocessing == 'moses_lc')
 print(f'ensemble beyond {best}: {difference:+.2f} sacreBLEU, p = {p:.3f}')
 if args.out: Path(args.out).write_text(json.dumps(dict(
     command='python benchmarks/ensemble.py ' + ' '.join(f"--{k} '{v}'" if ' ' in str(v) or '=' in str(v) else f'--{k} {v}' for k, v in vars(args).items() if v != parser.get_default(k)),

@@ -71,7 +71,7 @@ def main(a):
     if hasattr(transformers.utils.logging, 'disable_progress_bar'): transformers.utils.logging.disable_progress_bar()
     translator, (sources, references) = Translator.from_pretrained(a.run, device='cpu'), test_split(a.run)
     ours, begun = translator.tokenizer, time.process_time()
-    prepare = (lambda lines: moses_lc(lines, translator.config['source_lang'])) if translator.config['text'] == 'moses_lc' else list
+    prepare = (lambda lines: moses_lc(lines, translator.config['source_lang'])) if translator.config['preprocessing'] == 'moses_lc' else list
     with TemporaryDirectory() as tmp:
         folder = Path(tmp) / 'export'
         to_transformers(a.run, folder)
@@ -124,7 +124,7 @@ def main(a):
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = dict(
         command=' '.join(['python', *sys.argv]), commit=commit, machine=f'one thread of {os.cpu_count()}, {platform.machine()} CPU', run=dict(model=digest(Path(a.run) / 'model.safetensors'), corpus=translator.config['corpus'],
-        text=translator.config['text'], updates=updates(a.run)), sentences=len(lines), batch=a.batch, length_penalty=beta, transformers={})
+        text=translator.config['preprocessing'], updates=updates(a.run)), sentences=len(lines), batch=a.batch, length_penalty=beta, transformers={})
     same = lambda old: all(old.get(k) == record[k] for k in ('run', 'sentences', 'length_penalty'))
     if a.out and Path(a.out).exists() and same(old := json.loads(Path(a.out).read_text())): record['transformers'] = old['transformers']
     record['transformers'][transformers.__version__] = dict(

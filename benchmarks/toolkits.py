@@ -57,7 +57,7 @@ def ours(turns, said):
     "`transformer_train` as it is, but for what `steps` change in it."
     from annotated_transformer.training import trainer as training
     from annotated_transformer.recipe import get_recipe
-    changes = dict(steps=1000000, save_every='1000000 steps', warmup_steps=WARMUP)       # as in the other two, nothing is validated or saved
+    changes = dict(max_steps=1000000, save_every='1000000 steps', warmup_steps=WARMUP)       # as in the other two, nothing is validated or saved
     for step in said['steps']: changes |= changed[step](training) or {}
     update = training.update
     def watched(model, optimizer, src, tgt, *args):
@@ -230,7 +230,7 @@ def smoother(training):
         return LabelSmoother(eps_ls)((logits,), target.masked_fill(target == pad_id, -100)) * n, n
     update.label_smoothed_loss = loss
 
-changed = {'products by PyTorch': lambda training: dict(products='pytorch'), 'random batches': batches_by(as_they_come), 'targets as a matrix': dense_loss, 'attention written out': written_out, 'Adam one by one': loop_of_adam,
+changed = {'products by PyTorch': lambda training: dict(cpu_matmul_backend='pytorch'), 'random batches': batches_by(as_they_come), 'targets as a matrix': dense_loss, 'attention written out': written_out, 'Adam one by one': loop_of_adam,
            'grouped batches': batches_by(grouped), 'the model of Marian': marian, 'the loss of the trainer': smoother}
 toolkits = {'ours': ours, 'JoeyNMT': joeynmt, 'Seq2SeqTrainer': trainer}
 ways = {'JoeyNMT': list(changed)[:5], 'Seq2SeqTrainer': [*list(changed)[:1], *list(changed)[5:]]}     # toolkit → the steps to it
@@ -280,7 +280,7 @@ def prepare(a, folder):
             if (same := sum(x == y for x, y in zip(t.encode(text), ids)) / len(ids)) < .999: sys.exit(f'error: only {same:.2%} of the {lang} text is cut into the same tokens again')
             (given / f'{split}.{lang}').write_text('\n'.join(text) + '\n')
     pairs = load_from_disk(store / 'train')
-    return sentences(np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1, r.data.tokens), given
+    return sentences(np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1, r.data.max_tokens), given
 
 def measure(a, folder):
     "name → what it reported in each turn, the first being the warm-up; and who is left out, and why."
@@ -304,7 +304,7 @@ def measure(a, folder):
         print(f'round {i + 1} of {a.rounds}: ' + ', '.join(f"{name} {t[-1]['real_tgt'] / t[-1]['seconds']:,.0f}" for name, t in turns.items()), file=sys.stderr)
     for child in children.values(): child.end()
     config = folder / 'runs' / 'ours' / 'config.json'
-    products = json.loads(config.read_text()).get('multiplies') if config.is_file() else None
+    products = json.loads(config.read_text()).get('matmul_backend') if config.is_file() else None
     return turns, missing, dict(trainer_batch=batch, our_products=products)
 
 def speeds(turns): return [t['real_tgt'] / t['seconds'] for t in turns[1:]]

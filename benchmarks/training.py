@@ -187,7 +187,7 @@ def main(a):
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
         return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces),
                     of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])),
-                    hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.steps / 3600, **gpu)
+                    hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.max_steps / 3600, **gpu)
     models = {name: row(name, t[2:]) for name, t in times.items()}
     products = {} if cuda else dict(products='onednn' if a.products == 'both' else a.products, faster_products=measured)
     device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'

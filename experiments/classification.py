@@ -30,7 +30,7 @@ ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
     'heads by view': ('thucnews', 'classify_small', dict(OWN, attention='view'), None), 'first': ('thucnews', 'classify_small', dict(pooling='first'), None),
     'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(OWN, flat=True), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(OWN, attention='view', flat=True), None),
     'one layer': ('thucnews', 'classify_small', dict(N=1), None), 'four layers': ('thucnews', 'classify_small', dict(N=4), None),
-    **{f'encoder, {n}': ('thucnews', 'classify_small', dict(steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
+    **{f'encoder, {n}': ('thucnews', 'classify_small', dict(max_steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
     'bigrams, flat': ('thucnews', 'classify_small', dict(OWN, bigrams=100000, flat=True), None),   # asked when the others had been seen
     'AG News': ('ag_news', 'classify_pieces', {}, None), 'AG News, bag': ('ag_news', 'classify_pieces', dict(N=0, positions='none'), None),
     'AG News, bag, bigrams': ('ag_news', 'classify_pieces', dict(OWN, N=0, positions='none', bigrams=100000), None)}

@@ -25,8 +25,8 @@ p.add_argument('--runs', default='runs/fine_tuning', help='folder for the runs')
 p.add_argument('--out', help='write the results to this JSON file, too')
 
 # changes to the recipe of the models that fine-tuning begins with, of which the best by validation is taken; and of what is compared
-BEFORE = [dict(steps=800, tokens=4096, peak_lr=1e-3, warmup_steps=200), dict(steps=300, tokens=4096, peak_lr=3e-3, warmup_steps=100)]
-TUNED = dict(steps=120, tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant', save_every='10 steps', average=1, seed=1)
+BEFORE = [dict(max_steps=800, max_tokens=4096, peak_lr=1e-3, warmup_steps=200), dict(max_steps=300, max_tokens=4096, peak_lr=3e-3, warmup_steps=100)]
+TUNED = dict(max_steps=120, max_tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant', save_every='10 steps', average_checkpoints=1, seed=1)
 
 def said(changes): return ' '.join(f'{k}={v}' for k, v in changes.items())
 
@@ -64,7 +64,7 @@ def main(a):
     curves = {}
     for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
         tuned, fresh = folder / f'tuned_{name}_{first[other].name}', folder / f'fresh_{name}'
-        if not (tuned / 'model.safetensors').exists(): train(with_overrides(RunDirectory(first[other]).recipe, **TUNED), texts[name][0], tuned, texts[name][1], resume=True, init_from=first[other])
+        if not (tuned / 'model.safetensors').exists(): train(with_overrides(RunDirectory(first[other]).recipe, **TUNED), texts[name][0], tuned, texts[name][1], resume=True, finetune_from=first[other])
         if not (fresh / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **TUNED), texts[name][0], fresh, texts[name][1], resume=True)
         curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()

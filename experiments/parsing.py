@@ -23,12 +23,12 @@ from annotated_transformer.tasks.parsing.trees import (
     Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from)
 
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
-    'half as long': (dict(steps=2000), False), 'as first written': (dict(steps=4000), False), 'constituents, half as long': (dict(steps=2000), True),
-    'cosine, half as long': (dict(steps=2000, lr_scheduler_type='cosine'), False), 'cosine, three quarters': (dict(steps=3000, lr_scheduler_type='cosine'), False),
-    'small batches': (dict(tokens=1024, steps=6000, lr_scheduler_type='cosine', peak_lr=1.2e-3, warmup_steps=1000, save_every='500 steps'), False)}
+    'half as long': (dict(max_steps=2000), False), 'as first written': (dict(max_steps=4000), False), 'constituents, half as long': (dict(max_steps=2000), True),
+    'cosine, half as long': (dict(max_steps=2000, lr_scheduler_type='cosine'), False), 'cosine, three quarters': (dict(max_steps=3000, lr_scheduler_type='cosine'), False),
+    'small batches': (dict(max_tokens=1024, max_steps=6000, lr_scheduler_type='cosine', peak_lr=1.2e-3, warmup_steps=1000, save_every='500 steps'), False)}
 PLAIN = {     # a quarter of the updates without being told: does any of these get going?
     'as it is': {}, 'pre-norm': dict(norm='pre'), 'less dropout': dict(P_drop=0.1, P_attn=0.0), 'pre-norm, less dropout': dict(norm='pre', P_drop=0.1, P_attn=0.0),
-    'lower rate': dict(peak_lr=7e-4), 'pre-norm, less dropout, small batches': dict(norm='pre', P_drop=0.1, P_attn=0.0, tokens=1024, peak_lr=1e-3, warmup_steps=1000)}
+    'lower rate': dict(peak_lr=7e-4), 'pre-norm, less dropout, small batches': dict(norm='pre', P_drop=0.1, P_attn=0.0, max_tokens=1024, peak_lr=1e-3, warmup_steps=1000)}
 ARMS = {   # name: tags in the source, is the next word told, share of the training trees, seeds, changes to the recipe
     'words, next word': (None, True, 1, 3, {}), 'predicted tags, next word': ('predicted', True, 1, 3, {}), 'gold tags, next word': ('gold', True, 1, 3, {}),
     'words, next word, half': (None, True, 2, 1, {}), 'words, next word, a quarter': (None, True, 4, 1, {}),
@@ -102,7 +102,7 @@ def constituents(tree, least=5):
 
 def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     "The parser and how it was trained. `given`: the trees with the tags that the parser sees; `how`: one of CHOICES."
-    changes, parts = CHOICES[how] if how in CHOICES else (PLAIN[how] | dict(steps=4000 if 'small' in how else 1000), False)
+    changes, parts = CHOICES[how] if how in CHOICES else (PLAIN[how] | dict(max_steps=4000 if 'small' in how else 1000), False)
     tags, next_word, share, _, own = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
     pairs = parsing_pairs(learned, tagged=tags is not None)
@@ -112,7 +112,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
     recipe = get_recipe('parsing_small_told' if next_word else 'parsing_small', **changes | own | a.changes | dict(seed=seed))
-    if share > 1: recipe = with_overrides(recipe, steps=recipe.schedule.steps // 2)        # half as many for fewer trees
+    if share > 1: recipe = with_overrides(recipe, max_steps=recipe.schedule.max_steps // 2)        # half as many for fewer trees
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})
     start, new = time.time(), not run.exists()

@@ -31,7 +31,7 @@ def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{ste
 
 def hours(run):
     "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
-    data = batches_of(Path(run) / 'data/train', RunDirectory(run).recipe.data.tokens, 0, 0)
+    data = batches_of(Path(run) / 'data/train', RunDirectory(run).recipe.data.max_tokens, 0, 0)
     tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
     lines = [m for m in RunDirectory(run).metrics() if 'loss' in m]
     return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600
@@ -49,7 +49,7 @@ def main(a):
     rows, translations = [], []
     for run in a.runs:
         scores, written = of(Translator.from_pretrained(run), test)
-        rows.append(dict(seed=RunDirectory(run).recipe.seed, updates=RunDirectory(run).recipe.schedule.steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
+        rows.append(dict(seed=RunDirectory(run).recipe.seed, updates=RunDirectory(run).recipe.schedule.max_steps, scores={k: v for k, v in scores.items() if k != 'sentences/s'},
                          unchanged=RunDirectory(run).recipe.model == get_recipe('multi30k_tiny').model, metrics=RunDirectory(run).metrics()))
         translations.append(written)
         print(f'{run}: {scores[key]:.2f} on test_2016_flickr', flush=True)

@@ -20,7 +20,7 @@ def add_corpus(parser, dataset='multi30k'):
     parser.add_argument('--target_lang', default='de')
 
 def read_arguments(parser, recipe):
-    "The arguments; the fields of a recipe are options, too, of which those given are `changes`: `--steps 20` for a trial."
+    "The arguments; the fields of a recipe are options, too, of which those given are `changes`: `--max_steps 20` for a trial."
     add_recipe_flags(parser, recipe := get_recipe(recipe))
     given, fields = vars(parser.parse_args()), flat_fields(recipe)
     a = argparse.Namespace(**{k: v for k, v in given.items() if k not in fields}, changes={k: v for k, v in given.items() if k in fields})

@@ -58,7 +58,7 @@ def main(a):
     def learn(run, name, steps, rate, seed=0, until=None):
         "Train `until` an update; warm-up and checkpoints are shares of `steps`."
         every = max(1, steps // 25)
-        train(recipe(name, steps=until or steps, warmup_steps=max(1, 3 * steps // 20), save_every=f'{every} steps', average=5, peak_lr=rate, seed=seed),
+        train(recipe(name, max_steps=until or steps, warmup_steps=max(1, 3 * steps // 20), save_every=f'{every} steps', average_checkpoints=5, peak_lr=rate, seed=seed),
               a.corpus, run, a.data, resume=True)
         gc.collect()
 
@@ -66,7 +66,7 @@ def main(a):
         "Arithmetic and time of an update of every family, on the same batches, in turns."
         run, found = a.runs / f'prepared_{corpus}', {}
         learn(run, a.yardstick, 1, 1e-3)
-        data = batches_of(run / 'data/train', recipe(a.yardstick).data.tokens, 0, 0)
+        data = batches_of(run / 'data/train', recipe(a.yardstick).data.max_tokens, 0, 0)
         batches = [data[i] for i in range(a.rounds + 1)]
         torch.manual_seed(0)
         models = {name: build(recipe(name).architecture, recipe(name).model).train() for name in a.families}

@@ -52,7 +52,7 @@ def estimate(rows, a, length=30, gpus=8, card='A100', share=.4):
           f'{"row":<10} {"parameters":>10} {"updates":>8} {"a GPU holds":>12} {"FLOPs":>8} {"hours":>8}')
     for row in rows:
         r = variation(row, a.scale, **a.changes)
-        tokens, steps = r.data.tokens, r.schedule.steps
+        tokens, steps = r.data.max_tokens, r.schedule.max_steps
         if tokens // gpus < r.model.max_len and a.scale == 'paper':
             print(f'{row}: a sentence of max_len={r.model.max_len} tokens has a batch of {tokens // gpus} to itself on each of {gpus} GPUs')
         flops = train_flops(r.model, tokens / length, length, length) * steps
@@ -81,7 +81,7 @@ def learn(run, row, seed, a):
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
     model, lines = load_model(run), RunDirectory(run).metrics()
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(

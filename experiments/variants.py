@@ -46,7 +46,7 @@ def learn(run, name, seed, a):
         model.load_state_dict(read_weights(RunDirectory(run).weights(), model), strict=False)
         model.eval()
     except NotFinite as e: return lost(str(e))
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in RunDirectory(run).metrics() if 'grad_norm' in m))
 

@@ -33,7 +33,7 @@ def classifier(tmp_path_factory):
     texts = [(f'{text} {i}', label) for i, (text, label) in enumerate(REPORTS)]
     write(folder, train_en='\n'.join(t for t, _ in texts), train_desk='\n'.join(label for _, label in texts))
     result = python('-m', 'annotated_transformer.training', '--recipe', 'classify_pieces', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', folder, '--out', folder / 'my run',
-                    *flags(dict(vocab_size=6, src_vocab_size=60, N=1, d_model=16, d_ff=16, h=2, steps=2, warmup_steps=1, tokens=256, average=1, byte_fallback=False)))
+                    *flags(dict(vocab_size=6, src_vocab_size=60, N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=256, average_checkpoints=1, byte_fallback=False)))
     return folder / 'my run', closing(ran(result).stderr)
 
 def pytest_unconfigure(config):

@@ -16,8 +16,8 @@ from annotated_transformer.utils.io import digest
 ROOT = Path(__file__).resolve().parents[1]
 EN_DE = '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de'
 ONE = dict(os.environ, OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1')
-SMALL = dict(N=1, d_model=32, d_ff=64, vocab_size=100, tokens=512, steps=2, warmup_steps=2, average=1, save_every='2 steps')
-TRAINED = dict(N=1, d_model=64, d_ff=128, vocab_size=100, tokens=1024, steps=200, warmup_steps=60, average=1, max_len=60, save_every='200 steps')
+SMALL = dict(N=1, d_model=32, d_ff=64, vocab_size=100, max_tokens=512, max_steps=2, warmup_steps=2, average_checkpoints=1, save_every='2 steps')
+TRAINED = dict(N=1, d_model=64, d_ff=128, vocab_size=100, max_tokens=1024, max_steps=200, warmup_steps=60, average_checkpoints=1, max_len=60, save_every='200 steps')
 
 def flags(settings):
     "The options of a command for the fields of a recipe."
@@ -84,6 +84,6 @@ def spoil(path, f, digests=None):
 def endless(capfd, folder, positions):
     "A run of few steps, whose translations do not end, with few positions."
     write(folder, train_en=names('en'), train_de=names('de'))
-    settings = SMALL | dict(steps=3, max_len=20, positions=positions, save_every='3 steps')
+    settings = SMALL | dict(max_steps=3, max_len=20, positions=positions, save_every='3 steps')
     ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', folder / 'run', *flags(settings)))
     return folder / 'run'

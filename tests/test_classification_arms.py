@@ -79,8 +79,8 @@ def test_every_arm_of_the_experiment_can_be_built(arms, monkeypatch):
 def test_an_arm_is_trained_and_opened(arms, tmp_path):
     rows = dict(report=['Bears beat Hawks', 'Hawks beat Bears'] * 30, winner=['Bears', 'Hawks'] * 30)
     splits = DatasetDict({name: Dataset.from_dict(rows) for name in ('train', 'valid', 'test')})
-    recipe = get_recipe('classify_small', architecture='classifier_arm', flat=True, bigrams=50, attention='view', vocab_size=6, src_vocab_size=10, text='words', d_model=16, d_ff=16,
-                        max_len=8, steps=4, warmup_steps=2, tokens=64, save_every='4 steps', average=1)
+    recipe = get_recipe('classify_small', architecture='classifier_arm', flat=True, bigrams=50, attention='view', vocab_size=6, src_vocab_size=10, preprocessing='words', d_model=16, d_ff=16,
+                        max_len=8, max_steps=4, warmup_steps=2, max_tokens=64, save_every='4 steps', average_checkpoints=1)
     train(recipe, splits, tmp_path / 'run')
     translator = Translator.from_pretrained(tmp_path / 'run', device='cpu')
     assert type(translator.models[0]) is arms.ClassifierArm and translator.classify(['Bears beat Hawks'])[0][0][0] in ('Bears', 'Hawks')

@@ -30,13 +30,13 @@ def test_products(capfd, tmp_path):
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(SMALL | dict(products=products))))
-        multiplies = json.loads((out / 'config.json').read_text())['multiplies']
+        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(SMALL | dict(cpu_matmul_backend=products))))
+        multiplies = json.loads((out / 'config.json').read_text())['matmul_backend']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = content(tmp_path / 'onednn')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(SMALL | dict(products='pytorch'))), 'products (onednn → pytorch)')
+    refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(SMALL | dict(cpu_matmul_backend='pytorch'))), 'cpu_matmul_backend (onednn → pytorch)')
     assert content(tmp_path / 'onednn') == before
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(SMALL | dict(products='mkl'))), "products='mkl' must be 'auto', 'onednn' or 'pytorch'")
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(SMALL | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
 
@@ -160,10 +160,10 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
 
 def test_a_run_has_the_cheaper_dropout(tmp_path):
-    recipe, out = get_recipe('demo', steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
+    recipe, out = get_recipe('demo', max_steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
     train(recipe, ('numbers', 'en', 'de'), out)
     assert type(new_model(recipe, RunDirectory(out)).src_position.dropout) is SharedDropout
-    off = replace(recipe, products='pytorch')                # one field, and every layer is PyTorch's
+    off = replace(recipe, cpu_matmul_backend='pytorch')                # one field, and every layer is PyTorch's
     assert {type(m).__module__.partition('.')[0] for m in new_model(off, RunDirectory(out)).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
 
 @pytest.mark.parametrize('beam', [1, 3, 7])

@@ -12,7 +12,7 @@ import pytest
 from annotated_transformer.data.number_names import namer
 from helpers import EN_DE, flags
 
-SMALL = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=300, tokens=512, steps=12, warmup_steps=6, average=2, max_len=80, save_every='2 steps')
+SMALL = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=300, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, max_len=80, save_every='2 steps')
 
 @pytest.fixture
 def grid(tmp_path):

@@ -30,8 +30,8 @@ def test_each_file_is_spelt_in_one_module(name):
 
 @pytest.mark.parametrize('resumed, was, now, found', [
     (False, dict(N=1, P_drop=.1, max_len=60, eps_ls=.1), dict(N=1, P_drop=0., max_len=90, eps_ls=0.), {}),
-    (False, dict(N=1), dict(N=2), dict(N=(1, 2))), (False, {}, dict(N=2), dict(N=(None, 2))), (False, dict(steps=1), dict(steps=2), dict(steps=(1, 2))),
-    (True, dict(steps=1, save_every='a', patience=1, recompute=True), dict(steps=2, save_every='b', patience=None, recompute=False), {}),
+    (False, dict(N=1), dict(N=2), dict(N=(1, 2))), (False, {}, dict(N=2), dict(N=(None, 2))), (False, dict(max_steps=1), dict(max_steps=2), dict(max_steps=(1, 2))),
+    (True, dict(max_steps=1, save_every='a', early_stopping_patience=1, gradient_checkpointing=True), dict(max_steps=2, save_every='b', early_stopping_patience=None, gradient_checkpointing=False), {}),
     (True, dict(P_drop=.1, seed=0), dict(P_drop=0., seed=0), dict(P_drop=(.1, 0.)))])
 def test_what_may_differ(resumed, was, now, found): assert differences(was, now, resumed) == found
 
@@ -85,7 +85,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     newest = sorted((own / 'checkpoints').iterdir())[-1]
     spoil(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
     write(tmp_path, train_en=names('en'), train_de=names('de'))
-    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', own, '--resume', *flags(TRAINED | dict(steps=201))
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', own, '--resume', *flags(TRAINED | dict(max_steps=201))
     refused(in_here(capfd, 'train', *args), 'model.safetensors', said)
     spoil(own / 'model.safetensors', f)
     for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'model.safetensors', said)
@@ -93,10 +93,10 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
 @pytest.mark.parametrize('values, said', [
     (dict(h=2, d_k=32, d_v=32), 'trained with h=4, config.json says 2'),         # the same shapes, another function
     (dict(norm='pre'), 'norm=post'), (dict(h=16), 'h=4'), (dict(d_ff=64), 'd_ff'), (dict(N=3), 'trained with N=1'), (dict(vocab_size=99), '99'),
-    (dict(positions='learned'), 'positions'), (dict(tied=False), 'tied'), (dict(d_model=32), 'd_model'),
+    (dict(positions='learned'), 'positions'), (dict(tie_embeddings=False), 'tie_embeddings'), (dict(d_model=32), 'd_model'),
     (dict(h=-1), 'h=-1 must be at least 1'), (dict(h='8'), "h='8': must be"), (dict(N=10**7), 'N='), (dict(d_ff=10**9), 'd_ff'), (dict(d_ff=10**30), 'is more than'),
     (dict(model=None), 'must be names with values'), (dict(model=[1]), 'must be names with values'), (dict(pad_id='x'), "pad_id='x'"), (dict(pad_id=5000), 'pad_id=5000'),
-    (dict(P_drop=None), 'P_drop=None'), (dict(text=7), 'text=7'), (dict(source_lang=None), "source_lang=None")])
+    (dict(P_drop=None), 'P_drop=None'), (dict(preprocessing=7), 'preprocessing=7'), (dict(source_lang=None), "source_lang=None")])
 def test_edited_configuration(own, capfd, values, said):
     before = content(own)
     change(own / 'config.json', **values)

@@ -16,7 +16,7 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 
 RESULTS = Path(__file__).resolve().parents[1]/'nbs'/'results'
-RECIPE, CHANGES, SOURCE, TARGET = 'demo', dict(d_model=32, d_ff=64, tokens=2048, steps=1500, peak_lr=6e-3, save_every='250 steps'), 'twenty-one', 'einundzwanzig'
+RECIPE, CHANGES, SOURCE, TARGET = 'demo', dict(d_model=32, d_ff=64, max_tokens=2048, max_steps=1500, peak_lr=6e-3, save_every='250 steps'), 'twenty-one', 'einundzwanzig'
 
 def passing(model, src, tgt):
     "What passes through `model`, one sentence: name → tensor."

@@ -41,8 +41,8 @@ grid = {f'{norm}-norm, {N} layers, {"" if warmup > 1 else "no "}warm-up':
 variants = {                     # name: changes of the recipe, of the model
     'base': ({}, None),
     'no √d_model': ({}, unscaled),
-    'untied': (dict(tied=False), None),
-    'untied, no √d_model, σ = 1': (dict(tied=False), wide),
+    'untied': (dict(tie_embeddings=False), None),
+    'untied, no √d_model, σ = 1': (dict(tie_embeddings=False), wide),
     'attention dropout': (dict(P_attn=0.1), None),
     'biases': ({}, with_biases),
 } | grid

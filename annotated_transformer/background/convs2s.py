@@ -115,7 +115,7 @@ class ConvS2SConfig:
     eps_ls: float = 0.1          # label smoothing: not in its paper
     looks: str = 'all'           # decoder layers that look: 'all', 'first' or 'last'
     positions: bool = True       # learned positions, or none
-    tied: bool = False           # one matrix for target embedding and output
+    tie_embeddings: bool = False # one matrix for target embedding and output
     max_len: int = 1024          # positions that are learned, on either side
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
@@ -149,7 +149,7 @@ class ConvS2S(Seq2SeqModel):
             for l in range(c.decoder_layers))
         self.dropout, self.generator = nn.Dropout(c.P_drop), nn.Linear(d, c.vocab_size)
         nn.init.zeros_(self.generator.bias)
-        if c.tied: self.generator.weight = self.tgt_embed.words.weight
+        if c.tie_embeddings: self.generator.weight = self.tgt_embed.words.weight
         else: weight_normed(self.generator, 1, c.P_drop)
 
     def encode(self, src:Tensor) -> tuple[Tensor, Tensor, Tensor]:   # (B, m)

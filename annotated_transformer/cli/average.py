@@ -18,7 +18,7 @@ def transformer_average(
     """Replace a run's model by the mean of its last checkpoints, §6.1. The paper takes
     5 for base, 20 for big."""
     run = RunDirectory(run_dir)
-    n = run.recipe.checkpoints.average if n is None else n
+    n = run.recipe.checkpoints.average_checkpoints if n is None else n
     used = average_checkpoints(run, n)
     few = f' (no more than {len(used)} are kept)' if len(used) < n else ''
     print(f"{run}: {run.average_file.name} is the mean of "

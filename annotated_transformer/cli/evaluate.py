@@ -48,7 +48,7 @@ def transformer_evaluate(
     if other:
         config = translator.config
         difference, p = significance(
-            hypotheses, other, references, config['text'] == 'moses_lc',
+            hypotheses, other, references, config['preprocessing'] == 'moses_lc',
             tokenize=tokenize or tokeniser(config['target_lang'], config['dataset']))
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores

@@ -101,14 +101,14 @@ elsewhere = {          # what other toolkits call it: fairseq, Hugging Face, Ope
     'architecture': 'arch',
     'd_ff': 'encoder_ffn_embed_dim decoder_ffn_embed_dim encoder_ffn_dim ffn_dim',
     'h': 'encoder_attention_heads decoder_attention_heads heads num_heads',
-    'tokens': 'max_tokens batch_size per_device_train_batch_size',
-    'accumulate': 'update_freq gradient_accumulation_steps accum_count',
-    'clip': 'clip_norm max_grad_norm', 'peak_lr': 'lr learning_rate',
-    'warmup_steps': 'warmup_updates', 'steps': 'max_update max_steps train_steps',
+    'max_tokens': 'tokens batch_size per_device_train_batch_size',
+    'gradient_accumulation_steps': 'update_freq accum_count accumulate',
+    'max_grad_norm': 'clip_norm clip', 'peak_lr': 'lr learning_rate',
+    'warmup_steps': 'warmup_updates', 'max_steps': 'max_update steps train_steps',
     'save_every': 'save_interval save_interval_updates save_steps',
     'average': 'keep_last_epochs save_total_limit', 'out': 'save_dir output_dir',
     'resume': 'restore_file resume_from_checkpoint', 'import': 'user_dir',
-    'init_from': 'finetune_from_model', 'beam': 'num_beams beam_size',
+    'finetune_from': 'init_from finetune_from_model', 'beam': 'num_beams beam_size',
     'alpha': 'lenpen length_penalty', 'n_best': 'nbest num_return_sequences'}
 
 def refuse_option(name:str, known:list):

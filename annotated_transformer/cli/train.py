@@ -33,11 +33,11 @@ def closing(run_dir):
           f"Now: {use} {shlex.quote(str(run_dir))} --input FILE", file=sys.stderr)
 
 # %% ../../nbs/library/cli/train.ipynb #transformer-train
-def choose_recipe(recipe:str, dataset:str, out:str, resume:bool, init_from:str,
+def choose_recipe(recipe:str, dataset:str, out:str, resume:bool, finetune_from:str,
                   architecture:str, **overrides) -> Recipe:
     """The recipe named, or that of the run that is continued or begun from.
     Raises ValueError if a text needs one and has none."""
-    begun = out if resume and RunDirectory(out).config_file.is_file() else init_from
+    begun = out if resume and RunDirectory(out).config_file.is_file() else finetune_from
     if architecture: overrides['architecture'] = architecture
     if recipe: return get_recipe(recipe, **overrides)
     if begun: return with_overrides(RunDirectory(begun).recipe, **overrides)
@@ -57,7 +57,7 @@ def transformer_train(
     resume:bool=False,      # continue the run in --out, or begin it
     skip_damaged:bool=False,  # with --resume: from the checkpoint before a damaged one
     track:str=None,         # a tracker that accelerate knows, too: tensorboard, wandb …
-    init_from:str=None,     # a finished run: begin with its weights, tokens and recipe
+    finetune_from:str=None,     # a finished run: begin with its weights, tokens and recipe
     bleu:int=0,             # validation sentences to translate at each checkpoint
     architecture:str=None,  # of the model, if not the recipe's; see --import
     **overrides,
@@ -66,13 +66,13 @@ def transformer_train(
     `accelerate launch OPTIONS -m annotated_transformer.training`, same arguments.
     Each field of the recipe is an option: another recipe, other options."""
     check(dict(bleu=bleu), 'bleu', least=0)
-    chosen = choose_recipe(recipe, dataset, out, resume, init_from, architecture,
+    chosen = choose_recipe(recipe, dataset, out, resume, finetune_from, architecture,
                            **overrides)
     if bleu and get_architecture(chosen.architecture).task != 'text': raise UserError(
         f'--bleu {bleu}: a classifier gives labels, no translations')
     watch = bleu and partial(watch_bleu, bleu)
     train(chosen, (dataset, source_lang, target_lang), out, data_dir, resume,
-          skip_damaged, track, init_from=init_from, watch=watch or None)
+          skip_damaged, track, finetune_from=finetune_from, watch=watch or None)
     if os.environ.get('RANK', '0') == '0': closing(out)
 
 # %% ../../nbs/library/cli/train.ipynb #start

@@ -30,17 +30,17 @@ def encode(
     split:Dataset,        # columns `source` and `target`, text
     tokenizer,            # a `Tokenizer`
     max_len:int=1024,     # longest side in tokens, eos counted
-    # pairs longer than that: 'drop' them, 'refuse', or 'cut' the source
-    too_long:str='drop',
+    # pairs longer than that: 'drop' them, raise an 'error', or 'truncate' the source
+    overlong:str='drop',
     num_proc:int=None,    # processes that share the work
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
 ) -> Dataset:
     """Cut a split into tokens.
-    Raises ValueError naming the pair that is too long if told to refuse,
+    Raises ValueError naming the pair that is too long if overlong='error',
     or if no pair is left."""
-    if too_long not in ('drop', 'refuse', 'cut'):
-        raise UserError(f"too_long={too_long!r}: use 'drop', 'refuse' or 'cut'")
-    end = max_len - 1 if too_long == 'cut' else None
+    if overlong not in ('drop', 'error', 'truncate'):
+        raise UserError(f"overlong={overlong!r}: use 'drop', 'error' or 'truncate'")
+    end = max_len - 1 if overlong == 'truncate' else None
     def pieces(batch, rows):
         src = [s[:end] + [tokenizer.eos_id]
                for s in tokenizer.source.encode(batch['source'])]
@@ -50,10 +50,10 @@ def encode(
         for row, s, t in zip(rows, src, tgt):
             n = max(len(s), len(t) - 1)
             if n <= max_len: keep.append((s, t, len(s), len(t)))
-            elif too_long == 'refuse':
+            elif overlong == 'error':
                 raise UserError(
-                    f"pair {row + 1} has {n} pieces, more than max_len={max_len}: "
-                    "raise max_len, or use too_long='drop'")
+                    f"pair {row + 1} has {n} tokens, more than max_len={max_len}: "
+                    "raise max_len, or use overlong='drop'")
         return {name: [pair[i] for pair in keep] for i, name in enumerate(features)}
     ids, length = Sequence(Value('int32')), Value('int32')
     features = Features(src=ids, tgt=ids, n_src=length, n_tgt=length)

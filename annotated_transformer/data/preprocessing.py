@@ -29,20 +29,21 @@ kinds_of_text = 'raw', 'moses_lc', 'words', *labelled
 @dataclass(frozen=True)
 class Preparation:
     "How text becomes ids. Raises ValueError on impossible values."
-    text: str = 'raw'            # or another of `kinds_of_text`
+    preprocessing: str = 'raw'   # or another of `kinds_of_text`
     vocab_size: int = 37000      # V, tokens shared by source and target, §5.1
     max_len: int = 1024          # tokens on a side
     byte_fallback: bool = True   # unknown characters as bytes; takes 256 tokens
-    too_long: str = 'drop'       # beyond max_len: or 'refuse', or 'cut' the source
+    overlong: str = 'drop'       # beyond max_len: or 'error', or 'truncate' the source
     src_vocab_size: int | None = None   # tokens of the source, if it has its own
 
     def __post_init__(self):
         check_types(self)
         check(vars(self), 'vocab_size max_len src_vocab_size', least=1)
-        check(vars(self), 'text', among=kinds_of_text)
-        if self.text in labelled and self.src_vocab_size is None: raise UserError(
-            f'text={self.text!r} needs src_vocab_size: labels are no words of the text')
-        check(vars(self), 'too_long', among=('drop', 'refuse', 'cut'))
+        check(vars(self), 'preprocessing', among=kinds_of_text)
+        if self.preprocessing in labelled and self.src_vocab_size is None: raise UserError(
+            f'preprocessing={self.preprocessing!r} needs src_vocab_size: labels are no '
+            'words of the text')
+        check(vars(self), 'overlong', among=('drop', 'error', 'truncate'))
 
 # %% ../../nbs/library/data/preprocessing.ipynb #data-key
 def data_key(
@@ -63,10 +64,10 @@ def learn_tokens(p:Preparation, train) -> Tokenizer:
     Raises ValueError naming the size that does not suit the text."""
     def learn(name, *sides):
         text, V = training_text(train, sides=sides), getattr(p, name)
-        words = p.text == 'words' or p.text in labelled and sides == ('target',)
+        words = p.preprocessing == 'words' or p.preprocessing in labelled and sides == ('target',)
         try:
             if words: return Tokenizer.of_words(text, V)
-            if p.text == 'characters': return Tokenizer.of_characters(text, V)
+            if p.preprocessing == 'characters': return Tokenizer.of_characters(text, V)
             return Tokenizer.train(text, V, byte_fallback=p.byte_fallback)
         except WrongVocabulary as e: raise WrongVocabulary(e.size, e.why, name) from e
     if p.src_vocab_size is None: return learn('vocab_size', 'source', 'target')
@@ -84,7 +85,7 @@ def say_unknown(ids, tokenizer:Tokenizer, folder, words:bool):
     said = (f'{n / len(tokens):.1%} of the tokens are unknown to the tokenizer of '
             f'{folder}')
     if words: raise UserError(          # several in a row would be one token
-        f'{said}: with text=words, go on only with words that it knows')
+        f'{said}: with preprocessing=words, go on only with words that it knows')
     print(said)
 
 def check_labels(data):
@@ -106,9 +107,9 @@ def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
     data, (_, source, target) = load(corpus, data_dir), resolve_corpus(corpus)
     workers = {split: min(os.cpu_count(), len(data[split]) // 10_000) or None
                for split in data}
-    if p.text in labelled: check_labels(data)
+    if p.preprocessing in labelled: check_labels(data)
     data['test'].save_to_disk(folder / 'test')
-    for split in ('train', 'valid') if p.text == 'moses_lc' else ():
+    for split in ('train', 'valid') if p.preprocessing == 'moses_lc' else ():
         data[split] = data[split].map(
             lambda b: dict(source=moses_lc(b['source'], source),
                            target=moses_lc(b['target'], target)),
@@ -116,14 +117,14 @@ def cut(p:Preparation, corpus, data_dir, folder:Path, tokenizer=None):
     tokens = (Tokenizer.load(tokenizer) if tokenizer
               else learn_tokens(p, data['train']))
     tokens.save(folder)
-    for label in sorted({*data['train']['target']}) if p.text in labelled else ():
+    for label in sorted({*data['train']['target']}) if p.preprocessing in labelled else ():
         if tokens.unk_id in tokens.encode([label])[0]: raise UserError(
             f'{label!r} is no label: SentencePiece does not take it for a word')
     for split in ('train', 'valid'):
-        ids = encode(data[split], tokens, p.max_len, p.too_long, workers[split])
+        ids = encode(data[split], tokens, p.max_len, p.overlong, workers[split])
         ids.save_to_disk(folder / split)
         if tokenizer and split == 'train': say_unknown(
-            ids, tokens, tokenizer, p.text == 'words')
+            ids, tokens, tokenizer, p.preprocessing == 'words')
 
 # %% ../../nbs/library/data/preprocessing.ipynb #make-data
 def make_data(

@@ -60,7 +60,7 @@ def marian_weights(model:Transformer) -> dict:   # parameter's name → tensor
     """Our weights under Marian's names and in its order.
     Raises ValueError naming a parameter that Marian does not have."""
     c, weights = model.config, {}
-    modules, order = marian_modules(c.N, c.tied), marian_order(c.d_model)
+    modules, order = marian_modules(c.N, c.tie_embeddings), marian_order(c.d_model)
     for name, p in model.named_parameters():
         module, _, kind = name.rpartition('.')
         bare = '.layers.' not in name                  # Marian has no bias there
@@ -151,8 +151,8 @@ def settings(c, t:Tokenizer, beta:float) -> dict:
             **both('layers', c.N), **both('ffn_dim', c.d_ff),
             **both('attention_heads', c.h), activation_function='relu',
             scale_embedding=True, max_position_embeddings=limit, dropout=c.P_drop,
-            attention_dropout=c.P_attn, share_encoder_decoder_embeddings=c.tied,
-            tie_word_embeddings=c.tied, **ids),
+            attention_dropout=c.P_attn, share_encoder_decoder_embeddings=c.tie_embeddings,
+            tie_word_embeddings=c.tie_embeddings, **ids),
         generation_config=dict(
             **ids, max_length=limit + 1, num_beams=4, length_penalty=beta,
             early_stopping=False, suppress_tokens=[t.pad_id, t.bos_id]),
@@ -206,7 +206,7 @@ translations differ. With `num_beams=1`, or no penalty on both sides, none shoul
 # %% ../../nbs/library/export/transformers.ipynb #model-card
 def model_card(run:dict, valid:list[dict], beta:float) -> str:
     "README.md of a run's configuration, its validation, the exponent of the penalty."
-    m, raw = run['model'], run['text'] != 'moses_lc'
+    m, raw = run['model'], run['preprocessing'] != 'moses_lc'
     names = {side: run[f'{side}_lang'] or '(not said)' for side in ('source', 'target')}
     head = dict(language=[x for x in names.values() if re.fullmatch('[a-z]{2,3}', x)],
                 metrics=['perplexity'] if valid else [])

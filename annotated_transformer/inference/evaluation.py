@@ -29,7 +29,7 @@ def evaluate(
         sources, beam=beam, alpha=alpha, progress=True)]
     speed = len(sources) / (time.perf_counter() - begin)
     hypotheses = translator.restore(written)
-    lowercase = translator.config['text'] == 'moses_lc'
+    lowercase = translator.config['preprocessing'] == 'moses_lc'
     scores = bleu(hypotheses, references, lang, lowercase,
                   written if lowercase else None,
                   tokenize or tokeniser(lang, translator.config['dataset']))
@@ -58,7 +58,7 @@ def watch_bleu(
         for s, r, h in [*zip(sources, references, written)][:3]:
             f.write(f'update {step}\nsource:    {s}\n'
                     f'reference: {r}\nmodel:     {h}\n\n')
-    moses = config['text'] == 'moses_lc'
+    moses = config['preprocessing'] == 'moses_lc'
     return dict(valid_bleu=tokenised_bleu(written, references) if moses else
                 sacre_bleu(references, tokenize=tokeniser(
                     config['target_lang'], config['dataset'])).corpus_score(

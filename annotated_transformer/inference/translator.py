@@ -55,7 +55,7 @@ class Translator:
         """As the training text of a side, 'source' or 'target', was prepared; without
         blanks and invisible characters at the ends."""
         sentences = [*map(bare, sentences)]
-        moses = self.config['text'] == 'moses_lc'
+        moses = self.config['preprocessing'] == 'moses_lc'
         return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
 
     def encode(self, sentences):
@@ -173,7 +173,7 @@ def n_best(self:Translator,
 @patch
 def restore(self:Translator, texts):
     "Undo the preparation of the target text; each becomes one line."
-    moses = self.config['text'] == 'moses_lc'
+    moses = self.config['preprocessing'] == 'moses_lc'
     return [*map(one_line,
                  moses_detok(texts, self.config['target_lang']) if moses else texts)]
 

@@ -25,7 +25,7 @@ class TransformerConfig:
     eps_ls: float = 0.1            # label smoothing, §5.4
     norm: str = 'post'             # 'post' as in the paper, or 'pre'
     positions: str = 'sinusoidal'  # or 'learned', §3.5; or 'none'
-    tied: bool = True              # one matrix for both embeddings and the output, §3.4
+    tie_embeddings: bool = True    # one matrix for both embeddings and the output, §3.4
     P_attn: float = 0.0            # dropout on attention weights: not in the paper
     max_len: int = 1024            # tokens; longer pairs are not trained on
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
@@ -81,8 +81,8 @@ def count_parameters(
     layer_norm = 2 * c.d_model                                    # gain and bias
     encoder_layer = attention + feed_forward + 2 * layer_norm
     decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
-    source = c.src_vocab_size or (0 if c.tied else c.vocab_size)  # its own rows
-    rows = source + c.vocab_size * (1 if c.tied else 2)           # of all matrices
+    source = c.src_vocab_size or (0 if c.tie_embeddings else c.vocab_size)  # its own rows
+    rows = source + c.vocab_size * (1 if c.tie_embeddings else 2)           # of all matrices
     final_norms = 2 * layer_norm if c.norm == 'pre' else 0
     learned = 2 * c.max_len * c.d_model if c.positions == 'learned' else 0
     return (c.N * (encoder_layer + decoder_layer)

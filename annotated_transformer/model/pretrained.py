@@ -21,10 +21,10 @@ class TextConfig:
     pad_id: int = 0
     source_lang: str = ''
     target_lang: str = ''
-    text: str = 'raw'               # how it was prepared
+    preprocessing: str = 'raw'
     dataset: str = ''
-    tokenizer: str | None = None    # digest of tokenizer.model
-    source_tokenizer: str | None = None   # and of source.model, where there is one
+    tokenizer_sha256: str | None = None         # of tokenizer.model
+    source_tokenizer_sha256: str | None = None  # of source.model, where there is one
 
     def __post_init__(self): check_types(self)
 
@@ -39,7 +39,7 @@ def check_config(
         raise UserError(f'{where} describes no model: is it that of a run directory?')
     try: kind = get_architecture(config['architecture']).config_class
     except (ValueError, TypeError) as e:
-        home = config.get('module')
+        home = config.get('import_module')
         defined = f'. It was defined in {home}: --import {home}' if home else ''
         raise UserError(f'{where}: {e}{defined}') from e
     settings = checked(kind, config['model'], where)
@@ -47,7 +47,7 @@ def check_config(
     data = config.get('data', {})
     if not isinstance(data, dict): raise UserError(f'{where}: data={data!r} is no part')
     text = checked(TextConfig, {k: config[k] for k in names}
-                   | {k: data[k] for k in data if k == 'text'}, where)
+                   | {k: data[k] for k in data if k == 'preprocessing'}, where)
     if not 0 <= text.pad_id < settings.vocab_size:
         raise UserError(f'{where}: pad_id={text.pad_id} is no token')
     return config | asdict(text) | dict(model=asdict(settings))
@@ -59,7 +59,8 @@ def differences(
 ) -> dict:                 # those that had to be the same: name → (old, new)
     "The one rule which settings of a run may be other than they were."
     def free(name):
-        if resumed: return name in ('steps', 'save_every', 'patience', 'recompute')
+        if resumed: return name in (
+        'max_steps', 'save_every', 'early_stopping_patience', 'gradient_checkpointing')
         return name.startswith('P_') or name in ('eps_ls', 'max_len')
     return {name: (was.get(name), value) for name, value in now.items()
             if not free(name) and was.get(name) != value}

@@ -44,10 +44,10 @@ class Transformer(Seq2SeqModel):
         self.src_position, self.tgt_position = (
             self.make_positions(), self.make_positions())
         self.src_embed = Embedding(c.src_vocab_size or c.vocab_size, c.d_model)
-        self.tgt_embed = (self.src_embed if c.tied and c.src_vocab_size is None
+        self.tgt_embed = (self.src_embed if c.tie_embeddings and c.src_vocab_size is None
                           else Embedding(c.vocab_size, c.d_model))
         self.generator = Generator(c.d_model, c.vocab_size,
-                                   self.tgt_embed if c.tied else None)
+                                   self.tgt_embed if c.tie_embeddings else None)
         self.reset_parameters()
 
 # %% ../../nbs/36_transformer.ipynb #make-parts

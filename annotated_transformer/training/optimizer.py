@@ -74,4 +74,4 @@ def learning_rate(
     "The learning rate that a recipe has for an update, §5.3."
     s = recipe.schedule
     peak = s.peak_lr or (recipe.model.d_model * s.warmup_steps) ** -.5
-    return scheduled(step, peak, s.warmup_steps, s.steps, s.lr_scheduler_type)
+    return scheduled(step, peak, s.warmup_steps, s.max_steps, s.lr_scheduler_type)

@@ -44,15 +44,15 @@ def module_of(architecture:str) -> dict:
     "What config.json says of a model from outside the package: its module."
     home = get_architecture(architecture).__module__
     ours = home.partition('.')[0] == 'annotated_transformer'
-    return {} if ours or home == '__main__' else dict(module=home)
+    return {} if ours or home == '__main__' else dict(import_module=home)
 
 def create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
-               init_from:RunDirectory=None):
+               finetune_from:RunDirectory=None):
     """Link the data into the run directory and write, last, the configuration:
     a folder that has one is whole."""
-    key = data_key(recipe.preparation, corpus, data_dir, init_from)
+    key = data_key(recipe.preparation, corpus, data_dir, finetune_from)
     store = run.path.resolve().parent / '.data' / key
-    make_data(recipe.preparation, corpus, data_dir, store, init_from)
+    make_data(recipe.preparation, corpus, data_dir, store, finetune_from)
     claim(run.data, 'data'); shutil.rmtree(run.data)
     shutil.copytree(store, run.data, copy_function=link)
     digests = {}
@@ -62,13 +62,13 @@ def create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     facts = corpus_facts(corpus)
     recipe = for_text(recipe, run, facts['source_lang'])
     packages = 'annotated_transformer', 'torch', 'accelerate', 'sentencepiece'
-    begun = init_from and dict(init_from=str(init_from),
-                               init_weights=digest(init_from.weights()))
+    begun = finetune_from and dict(finetune_from=str(finetune_from),
+                               finetune_sha256=digest(finetune_from.weights()))
     replace_text(run.config_file, json.dumps(recipe_dict(recipe) | facts | dict(
         pad_id=Tokenizer.load(run).pad_id, **module_of(recipe.architecture),
         data_dir=data_dir and str(data_dir), dataset_hash=key,
-        multiplies=chosen(recipe), tokenizer=digests['tokenizer'],
-        source_tokenizer=digests.get('source'),
+        matmul_backend=chosen(recipe), tokenizer_sha256=digests['tokenizer'],
+        source_tokenizer_sha256=digests.get('source'),
         versions={package: version(package) for package in packages})
         | (begun or {}), indent=1))
 
@@ -76,7 +76,7 @@ def create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
 def chosen(recipe:Recipe) -> str:
     "Who multiplies, as the recipe says; measured if it says 'auto'."
     width = getattr(recipe.model, 'd_model', 512)
-    return faster_products(width) if recipe.products == 'auto' else recipe.products
+    return faster_products(width) if recipe.cpu_matmul_backend == 'auto' else recipe.cpu_matmul_backend
 
 # %% ../../nbs/library/training/run_setup.ipynb #check-init
 def check_init(recipe:Recipe, run:RunDirectory):
@@ -85,13 +85,13 @@ def check_init(recipe:Recipe, run:RunDirectory):
     old = run.config
     run.weights()                                               # are they there?
     recipe = for_text(recipe, run, old['source_lang'])
-    was = dict(architecture=old['architecture'], text=old['text']) | old['model']
-    now = dict(architecture=recipe.architecture, text=recipe.data.text)
+    was = dict(architecture=old['architecture'], preprocessing=old['preprocessing']) | old['model']
+    now = dict(architecture=recipe.architecture, preprocessing=recipe.data.preprocessing)
     if other := differences(was, now | asdict(recipe.model)): raise UserError(
         f'{run} was trained with another {listed(other)}: leave it as it is')
 
 def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
-              init_from:RunDirectory=None):
+              finetune_from:RunDirectory=None):
     """The model of a run, as its seed begins it, or with the weights of another run; or
     one's own, if it is the recipe's. Raises ValueError if it is not."""
     config = run.config
@@ -101,47 +101,47 @@ def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
     if model.config != recipe.model or model.pad_id != pad_id: raise UserError(
         f'the model was made with {model.config} and pad_id={model.pad_id}, '
         f'the recipe says {recipe.model} and the tokenizer pad_id={pad_id}')
-    if init_from: model.load_state_dict(
-        read_weights(init_from.weights(), model), strict=False)
-    if recipe.products != 'pytorch': tune_training(model, config.get('multiplies'))
-    if recipe.recompute: recompute(model)
+    if finetune_from: model.load_state_dict(
+        read_weights(finetune_from.weights(), model), strict=False)
+    if recipe.cpu_matmul_backend != 'pytorch': tune_training(model, config.get('matmul_backend'))
+    if recipe.gradient_checkpointing: recompute(model)
     return model.train()
 
 # %% ../../nbs/library/training/run_setup.ipynb #changes-since
 def changes_since(run:RunDirectory, recipe:Recipe, corpus,
-                  init_from:RunDirectory=None) -> dict:
+                  finetune_from:RunDirectory=None) -> dict:
     "What a run was begun with otherwise, as `differences`."
     old, name = run.config, recipe.architecture
     if old['architecture'] != name:                  # the fields are others, too
         return dict(architecture=(old['architecture'], name))
     recipe, facts = for_text(recipe, run, old['source_lang']), corpus_facts(corpus)
-    was = {k: old[k] for k in facts} | dict(init_from=old.get('init_from'))
-    now = facts | dict(init_from=init_from and str(init_from))
+    was = {k: old[k] for k in facts} | dict(finetune_from=old.get('finetune_from'))
+    now = facts | dict(finetune_from=finetune_from and str(finetune_from))
     return differences(flat_fields(run.recipe) | was, flat_fields(recipe) | now,
                        resumed=True)
 
 # %% ../../nbs/library/training/run_setup.ipynb #resume-run
 def resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
-               init_from:RunDirectory=None, skip_damaged:bool=False) -> Path | None:
+               finetune_from:RunDirectory=None, skip_damaged:bool=False) -> Path | None:
     """The checkpoint from which a run goes on, None if all are set aside as damaged.
     Raises ValueError if recipe or text have changed."""
     other = 'or choose another --out'
-    if changes := changes_since(run, recipe, corpus, init_from):
+    if changes := changes_since(run, recipe, corpus, finetune_from):
         raise UserError(f'{run} was begun with another {listed(changes)}: '
                          f'resume with the same, {other}')
-    tokenizer = run if init_from else None
+    tokenizer = run if finetune_from else None
     key = data_key(recipe.preparation, corpus, data_dir, tokenizer)
     if key != run.config.get('dataset_hash'): raise UserError(
         f'the text of {resolve_corpus(corpus)[0]} in {data_dir} has changed since '
         f'{run} was begun: restore it, {other}')
     start, before = run.newest_checkpoint(skip_damaged), run.recipe
-    done, steps = int(start.name[-8:]) if start else 0, recipe.schedule.steps
+    done, steps = int(start.name[-8:]) if start else 0, recipe.schedule.max_steps
     if done > steps: raise UserError(
-        f'{run} has {done} updates behind it, more than steps={steps}')
+        f'{run} is at step {done}, beyond max_steps={steps}')
     if done == steps: print(f'{run} has done its {done} updates already')
     old, new = (learning_rate(r, max(1, done)) for r in (before, recipe))
     if done and old != new: print(
-        f'steps={before.schedule.steps} → {steps}: with '
+        f'max_steps={before.schedule.max_steps} → {steps}: with '
         f'lr_scheduler_type={recipe.schedule.lr_scheduler_type} the learning rate '
         f'of update {done} was {old:.2e} and is {new:.2e}',
         file=sys.stderr)
@@ -153,10 +153,10 @@ def prepare_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     """Create a run, or find the checkpoint from which it goes on; `told` is for
     `create_run` and `resume_run`. Raises OSError if the folder is taken."""
     run.acquire(resolve_corpus(corpus)[0], data_dir)
-    steps, warmup_steps = recipe.schedule.steps, recipe.schedule.warmup_steps
+    steps, warmup_steps = recipe.schedule.max_steps, recipe.schedule.warmup_steps
     if warmup_steps >= steps: print(
         f'the learning rate rises to the end: warmup_steps={warmup_steps} is '
-        f'not less than steps={steps}', file=sys.stderr)
+        f'not less than max_steps={steps}', file=sys.stderr)
     if run.checkpoints('*'):
         if resume: return resume_run(
             run, recipe, corpus, data_dir, **told, skip_damaged=skip_damaged)
@@ -167,6 +167,6 @@ def prepare_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
         if file.is_file(): raise FileExistsError(
             f'{file} is a trained model whose checkpoints are gone, so it cannot '
             'be continued, and it is not overwritten: choose another --out')
-    if init_from := told.get('init_from'):
-        check_init(recipe, init_from)
+    if finetune_from := told.get('finetune_from'):
+        check_init(recipe, finetune_from)
     create_run(run, recipe, corpus, data_dir, **told)

@@ -67,8 +67,8 @@ def update(
     # the whole batch, the same in every process, on the CPU (B, T_k), (B, T_q+1)
     src:Tensor, tgt:Tensor,
     accelerator:Accelerator,
-    accumulate:int=1,         # passes of each process
-    clip:float=None,          # longest gradient
+    gradient_accumulation_steps:int=1,  # micro-batches of each process
+    max_grad_norm:float=None, # clip the gradient's norm to this
 # cross-entropy summed over the batch, in nats; its target tokens; gradient's length
 ) -> tuple[Tensor, int, Tensor]:
     """One update.
@@ -78,20 +78,23 @@ def update(
     Raises ValueError if accelerate would divide by its passes once more."""
     if accelerator.gradient_accumulation_steps != 1: raise UserError(
         "accelerate's gradient_accumulation_steps must be 1 (unset "
-        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): --accumulate N does this")
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS): the recipe's field of that name "
+        "does this")
     world, rank = accelerator.num_processes, accelerator.process_index
     model = accelerator.unwrap_model(objective, keep_torch_compile=False).model
     n, total = ((model.labels(tgt) != model.pad_id).sum().item(),
                 torch.zeros((), device=accelerator.device))
-    for i in range(accumulate):
+    for i in range(gradient_accumulation_steps):
         x, y = (to_device(t, accelerator.device) for t in share(
-            src, tgt, rank * accumulate + i, world * accumulate, model.pad_id))
+            src, tgt, rank * gradient_accumulation_steps + i,
+            world * gradient_accumulation_steps, model.pad_id))
         # exchange gradients once, at the end
-        with accelerator.no_sync(objective) if i < accumulate - 1 else nullcontext():
+        with accelerator.no_sync(objective) if (
+                i < gradient_accumulation_steps - 1) else nullcontext():
             loss, cross_entropy = objective(x, y)
             total += cross_entropy
             accelerator.backward(loss * world / n)  # processes average their gradients
-    norm = gradient_norm(objective, accelerator, clip)
+    norm = gradient_norm(objective, accelerator, max_grad_norm)
     optimizer.step(); optimizer.zero_grad()
     return accelerator.reduce(total), n, norm
 
@@ -112,7 +115,7 @@ def recompute(model:nn.Module):
     Raises ValueError if the model has none."""
     stacks = [(name, m) for name, m in model.named_children() if type(m) is Stack]
     if not stacks: raise UserError(
-        f'recompute=True: {type(model).__name__} has no stack of layers')
+        f'gradient_checkpointing=True: {type(model).__name__} has no stack of layers')
     for name, stack in stacks: setattr(model, name, RecomputedStack(stack))
 
 # %% ../../nbs/55a_update.ipynb #ahead

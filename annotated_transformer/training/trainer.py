@@ -36,12 +36,12 @@ says = dict(
 def text_of(recipe:Recipe, run:RunDirectory, pad_id:int, world:int) -> tuple:
     """The batches of training and validation. Raises ValueError if those of `world`
     processes cannot fit into memory."""
-    c, tokens = recipe.model, recipe.data.tokens
-    share = tokens // (world * recipe.optimization.accumulate)
+    c, tokens = recipe.model, recipe.data.max_tokens
+    share = tokens // (world * recipe.optimization.gradient_accumulation_steps)
     data = batches_of(run.data / 'train', tokens, pad_id, recipe.seed)
     valid = batches_of(run.data / 'valid', max(share, c.max_len), pad_id, 0)
     fits(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
-         f'the logits of tokens={tokens}')
+         f'the logits of max_tokens={tokens}')
     return data, valid
 
 def look(watch, model, optimizer, run_dir, step, accelerator, log):
@@ -62,17 +62,17 @@ def loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, start:Path|No
     optimizer = make_optimizer(model, o.optimizer, o.weight_decay, o.momentum)
     model, optimizer = accelerator.prepare(Objective(model), optimizer)
     done = load_checkpoint(start, model, optimizer, accelerator) if start else 0
-    due, stop, most = Due(kept.save_every, len(data)), False, recipe.schedule.steps
+    due, stop, most = Due(kept.save_every, len(data)), False, recipe.schedule.max_steps
     with (Interrupt() as interrupt,
           Log(run, done, most, len(data), accelerator) as log):
-        tired = lambda: kept.patience and log.waited >= kept.patience
+        tired = lambda: kept.early_stopping_patience and log.waited >= kept.early_stopping_patience
         todo = range(done, done if tired() else most)
         for step, batch in enumerate(ahead(data, todo), done + 1):
             torch.manual_seed((seed << 40) + (step << 12) + rank)    # of dropout
             lr = learning_rate(recipe, step)
             for group in optimizer.param_groups: group['lr'] = lr
             loss, n, norm = update(model, optimizer, *batch, accelerator,
-                                   o.accumulate, o.clip)
+                                   o.gradient_accumulation_steps, o.max_grad_norm)
             log.update(step, loss, n, norm)
             counted = due.by_count(step) or step == most
             asked = world == 1 and interrupt.asked   # several agree every ten updates
@@ -83,7 +83,7 @@ def loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, start:Path|No
             best = save and log.validated(step, *validate(model, valid, accelerator))
             if save or stop: save_checkpoint(
                 run, step, model, optimizer, accelerator,
-                kept.average, 'step' if save else 'interrupted', best)
+                kept.average_checkpoints, 'step' if save else 'interrupted', best)
             if save and watch:
                 look(watch, model, optimizer, run.path, step, accelerator, log)
             log.since = time.perf_counter()          # speed is that of updates alone
@@ -102,25 +102,25 @@ def train(
     skip_damaged:bool=False,  # from the one before, where the newest is damaged
     track:str=None,     # a tracker that accelerate knows, e.g. 'tensorboard'
     model:nn.Module=None,     # one's own, with `config` = the recipe's `model`
-    init_from=None,     # a run whose weights and tokenizer are the beginning
+    finetune_from=None,     # a run whose weights and tokenizer are the beginning
     watch:Callable=None,      # asked for more to log, (model, run_dir, step) → dict
 ):
     """Train and leave a run directory that `load_model` reads;
     Ctrl-C and SIGTERM end it with a checkpoint. §5."""
     if not str(run_dir): raise UserError('--out is empty: name the folder of the run')
     run = RunDirectory(run_dir)
-    init_from = RunDirectory(init_from) if init_from else None
+    finetune_from = RunDirectory(finetune_from) if finetune_from else None
     accelerator, patient = meet(run.path, track)
     if watch and accelerator.distributed_type == DistributedType.FSDP: raise UserError(
         'a model in parts (FSDP) cannot be watched in training: leave out --bleu')
     try:
         prepare = lambda: prepare_run(
-            run, recipe, corpus, data_dir, resume, skip_damaged, init_from=init_from)
+            run, recipe, corpus, data_dir, resume, skip_damaged, finetune_from=finetune_from)
         start = on_main(accelerator, prepare, patient)
         if track: accelerator.init_trackers('tracked')
-        model = new_model(recipe, run, model, init_from if start is None else None)
+        model = new_model(recipe, run, model, finetune_from if start is None else None)
         loop(recipe, run, accelerator, start, model, watch)
-        n = recipe.checkpoints.average
+        n = recipe.checkpoints.average_checkpoints
         on_main(accelerator, lambda: average_checkpoints(run, n))
         accelerator.end_training()
     finally: run.lock.release()

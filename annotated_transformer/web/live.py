@@ -30,7 +30,7 @@ def live(
     bits = bits or (8 if small else 16)
     translator = Translator.from_pretrained(run_dir, device='cpu')
     model, config = translator.models[0], translator.config
-    if not isinstance(model, Transformer) or config['text'] != 'raw':
+    if not isinstance(model, Transformer) or config['preprocessing'] != 'raw':
         raise UserError(f'{run_dir}: the page knows the Transformer on raw text only')
     pairs = [(s, t) for s, t in zip(*test_split(run_dir)) if s.strip()][:500]
     if not pairs: raise UserError(f'{run_dir}: there are no sentences to test it on')

@@ -6,7 +6,7 @@ from helpers import EN_DE, content, flags, in_here, names, refused, run, write
 
 from annotated_transformer.analysis.table_2 import families
 
-TINY = dict(d_model=32, vocab_size=100, tokens=512, steps=4, warmup_steps=2, average=1, save_every='2 steps', text='raw', max_len=80, byte_fallback=False)
+TINY = dict(d_model=32, vocab_size=100, max_tokens=512, max_steps=4, warmup_steps=2, average_checkpoints=1, save_every='2 steps', preprocessing='raw', max_len=80, byte_fallback=False)
 OTHERS = [name for name in families if name != 'transformer_tiny']
 
 def ran(result):
@@ -24,7 +24,7 @@ def test_same_commands(capfd, corpus, tmp_path, name):
     "Two updates and two more are four; one line out for each line in, from any engine option; scores; a config that names the family."
     whole, parts = tmp_path / 'whole', tmp_path / 'parts'
     ran(begin(capfd, corpus, name, whole, *flags(TINY)))
-    ran(begin(capfd, corpus, name, parts, *flags(TINY | dict(steps=2))))
+    ran(begin(capfd, corpus, name, parts, *flags(TINY | dict(max_steps=2))))
     ran(begin(capfd, corpus, name, parts, *flags(TINY), '--resume'))
     assert content(whole)['model.safetensors'] == content(parts)['model.safetensors']
     assert json.loads((whole / 'config.json').read_text())['architecture'] in ('recurrent', 'bytenet', 'convs2s')
@@ -41,7 +41,7 @@ def test_not_theirs(capfd, corpus, tmp_path, name):
     "Fields that the family has not, and formats that know only the Transformer, are refused by name."
     out = tmp_path / 'run'
     refused(begin(capfd, corpus, name, out, *flags(dict(h=8))), 'no option --h')
-    ran(begin(capfd, corpus, name, out, *flags(TINY | dict(steps=2))))
+    ran(begin(capfd, corpus, name, out, *flags(TINY | dict(max_steps=2))))
     before = content(out)
     for to in 'ctranslate2', 'transformers', 'onnx':
         result = in_here(capfd, 'export', out, '--to', to, '--out', tmp_path / to)
@@ -58,5 +58,5 @@ def test_impossible(capfd, corpus, tmp_path, name, field, message):
 def test_by_command(corpus, tmp_path):
     "In a process of its own, where nothing but the name of the recipe tells which module is needed."
     for name in OTHERS[:1]: assert run('train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--out', tmp_path / name,
-                                       *flags(TINY | dict(steps=2))).returncode == 0
+                                       *flags(TINY | dict(max_steps=2))).returncode == 0
     assert run('translate', tmp_path / OTHERS[0], stdin='seven\n').stdout.count('\n') == 1

@@ -46,7 +46,7 @@ T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--out', '{tmp}/out', *
 def train(changes=(), **files): return ['train', [*T[:12], *flags(SMALL | dict(changes))], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
 
 def resume(changes=(), before=None):
-    settings = TRAINED | dict(steps=201) | dict(changes)
+    settings = TRAINED | dict(max_steps=201) | dict(changes)
     return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--out', '{run}', '--resume', *flags(settings)], before and (lambda run, tmp: before(run))]
 
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
@@ -62,11 +62,11 @@ CASES = {
     'empty --out': (['train', ['--out', ''], None], '--out is empty'),
     'comma in --out': (['train', [*T[:11], '{tmp}/run,v2', *T[12:]], None], 'no comma'),
     '--out is a file': (['train', [*T[:11], '{text}/train.en', *T[12:]], None], 'train.en is a file'),
-    'no value': (['train', [*T, '--clip'], None], '--clip: expected one argument'),
-    'a field twice': (['train', [*T, '--clip', '1', '--clip', '2'], None], '--clip is there twice'),
-    'no such field': (train(dict(stepz=2)), 'no option --stepz: did you mean --steps?'),
+    'no value': (['train', [*T, '--max_grad_norm'], None], '--max_grad_norm: expected one argument'),
+    'a field twice': (['train', [*T, '--max_grad_norm', '1', '--max_grad_norm', '2'], None], '--max_grad_norm is there twice'),
+    'no such field': (train(dict(stepz=2)), 'no option --stepz: did you mean --max_steps?'),
     'no such field at all': (train(dict(xyzzy=2)), 'no option --xyzzy', '--help'),
-    'neither true nor false': (train(dict(tied='maybe')), "tied='maybe': must be bool"),
+    'neither true nor false': (train(dict(tie_embeddings='maybe')), "tie_embeddings='maybe': must be bool"),
     'a number as text': (train(dict(N='one')), "N='one': must be int"),
     'a fraction of a layer': (train(dict(N=1.5)), 'N=1.5: must be int'),
     'no layers': (train(dict(N=0)), 'N=0 must be at least 1'),
@@ -80,14 +80,14 @@ CASES = {
     'save_every of nothing': (train(dict(save_every='0 steps')), "write '10 minutes'"),
     'huge d_ff': (train(dict(d_ff=1000000000000)), 'd_ff=1,000,000,000,000 is more than'),
     'large d_ff': (train(dict(d_ff=900000000)), 'bytes are needed, this machine has'),
-    'huge tokens': (train(dict(tokens=1000000000000)), 'tokens=1000000000000 must be less than'),
+    'huge tokens': (train(dict(max_tokens=1000000000000)), 'max_tokens=1000000000000 must be less than'),
     'huge max_len': (train(dict(max_len=1000000000000)), 'max_len=1,000,000,000,000'),
     'long learned positions': (train(dict(positions='learned', max_len=1000000000)), 'bytes are needed'),
     'huge warm-up': (train(dict(warmup_steps=1000000000000)), 'warmup_steps=1000000000000 must be less than'),
     'ten million layers': (train(dict(N=10000000)), 'bytes are needed'),
     'vocabulary beyond the text': (train(dict(vocab_size=50000)), 'vocab_size=50000', 'use at most'),
     'vocabulary too small': (train(dict(vocab_size=20)), 'vocab_size=20', 'use at least'),
-    'fewer tokens than a sentence': (train(dict(tokens=3)), 'does not fit into a batch of 3 tokens'),
+    'fewer tokens than a sentence': (train(dict(max_tokens=3)), 'does not fit into a batch of 3 tokens'),
     'seed too large': (train(dict(seed=8388608)), 'seed=8388608 must be less than'),
     'tracker of another name': (['train', [*T, '--track', 'nothing'], None], 'tensorboard'),
     'tracker not installed': (['train', [*T, '--track', 'clearml'], None], '--track clearml: it is not installed'),
@@ -119,7 +119,7 @@ CASES = {
     'no tab': (train(train_tsv='one\teins\ntwo\n'), 'train.tsv, line 2: no tab'),
     'too few to split': (train(train_en='a\n', train_de='b\n'), 'too few to cut off'),
     'all too long': (train(dict(max_len=1)), 'no pair has at most max_len=1'),
-    'one too long': (train(dict(max_len=5, too_long='refuse')), 'more than max_len=5'),
+    'one too long': (train(dict(max_len=5, overlong='error')), 'more than max_len=5'),
     'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
     'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
     'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
@@ -149,7 +149,7 @@ CASES = {
     'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'holds no checkpoints'),
     # continuing a run
     'begun otherwise': (resume(dict(peak_lr=1e-3)), 'begun with another peak_lr (0.002 → 0.001)'),
-    'fewer steps': (resume(dict(steps=100)), 'has 200 updates behind it, more than steps=100'),
+    'fewer steps': (resume(dict(max_steps=100)), 'is at step 200, beyond max_steps=100'),
     'metrics: damaged': (resume({}, lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is damaged'),
     'pieces: cut': (resume({}, lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
     'checkpoint: a pickle': (resume({}, pickled), 'training.pt holds no state of this training'),

@@ -28,7 +28,7 @@ BAD = {
     'empty file':    (dict(train_en='', train_de='a\n'), {}, ['train.en is empty']),
     'not UTF-8':     (dict(train_en='a\n', train_de=b'a\n\xff\n'), {}, ['train.de, line 2']),
     'vocabulary':    (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=5000), ['vocab_size=5000', 'use at most']),
-    'long sentence': (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=100, max_len=5, too_long='refuse'), ['max_len=5']),
+    'long sentence': (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=100, max_len=5, overlong='error'), ['max_len=5']),
     'heads':         (dict(train_en='a\n', train_de='a\n'), dict(h=3), ['h=3', 'give d_k and d_v']),
 }
 
@@ -53,7 +53,7 @@ def test_both_spellings():
 def test_ascii_terminal(trained):
     "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
     env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')
-    demo = run('demo', '--out', trained.parent / 'ascii', *flags(SMALL | dict(steps=2)), env=env)
+    demo = run('demo', '--out', trained.parent / 'ascii', *flags(SMALL | dict(max_steps=2)), env=env)
     assert demo.returncode == 0 and 'seven \\u2192 ' in demo.stdout, demo.stderr
     assert '\u00fcnf'.encode() in run('translate', trained, stdin=b'five\n', env=env).stdout
 

@@ -53,7 +53,7 @@ class RelativeTransformer(Transformer):
     def make_attention(self, role):
         return (MultiHeadAttention if role == 'cross' else Relative)(self.config.d_model, self.config.h)
 '''
-SMALL = ['--tokens', '256', '--warmup_steps', '2', '--save_every', '2 steps', '--average', '1']
+SMALL = ['--max_tokens', '256', '--warmup_steps', '2', '--save_every', '2 steps', '--average_checkpoints', '1']
 TINY = ['--N', '1', '--d_model', '16', '--d_ff', '16', '--h', '2']
 
 @pytest.fixture(scope='module')
@@ -74,7 +74,7 @@ def path(folder): return dict(PYTHONPATH=os.pathsep.join(filter(None, [str(folde
 def test_an_installed_package_needs_no_import(installed):
     config = json.loads((installed / 'run/config.json').read_text())
     assert config['architecture'] == 'bag' and config['model']['width'] == 24
-    ran(run('train', '--out', 'run', '--resume', '--steps', '6', cwd=installed, env=path(installed)))
+    ran(run('train', '--out', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
     assert ran(run('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
     assert 'sacreBLEU' in ran(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
 
@@ -87,8 +87,8 @@ def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     (tmp_path / 'my_bias.py').write_text(BIAS)
     own = '--import', 'my_bias.py'
     for out, name in ('run', 'relative'), ('paper', 'transformer'):
-        ran(in_here(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--steps', '4', *SMALL, *TINY, '--out', out))
-    ran(in_here(capfd, 'train', *own, '--out', 'run', '--resume', '--steps', '6'))
+        ran(in_here(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--max_steps', '4', *SMALL, *TINY, '--out', out))
+    ran(in_here(capfd, 'train', *own, '--out', 'run', '--resume', '--max_steps', '6'))
     (tmp_path / 'en').write_text('seven\ntwenty-one\n')
     (tmp_path / 'de').write_text('sieben\neinundzwanzig\n')
     assert 'sacreBLEU' in ran(in_here(capfd, 'evaluate', 'run', *own, '--src', 'en', '--ref', 'de')).stdout

@@ -78,7 +78,7 @@ def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
     "A model that writes line ends, because its targets hold them: as many lines come out as go in, and the scores are those of what is written."
     odd = [f'{namer("de")(i)}{ENDS[i % 11]}x' for i in range(120)]
     splits = DatasetDict({s: Dataset.from_dict(dict(en=[*map(namer('en'), range(120))][part], de=odd[part])) for s, part in dict(train=slice(0, 120), valid=slice(0, 4), test=slice(0, 4)).items()})
-    train(get_recipe('demo', N=1, d_model=64, d_ff=64, vocab_size=100, steps=150, warmup_steps=30, tokens=1024, average=1, max_len=60, save_every='150 steps'), splits, tmp_path / 'run')
+    train(get_recipe('demo', N=1, d_model=64, d_ff=64, vocab_size=100, max_steps=150, warmup_steps=30, max_tokens=1024, average_checkpoints=1, max_len=60, save_every='150 steps'), splits, tmp_path / 'run')
     write(tmp_path, s_txt='\n'.join(map(namer('en'), range(40))), r_txt='\n'.join(map(namer('de'), range(40))))
     result = in_here(capfd, 'evaluate', tmp_path / 'run', '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--out', tmp_path / 'h.txt')
     written = (tmp_path / 'h.txt').read_text()

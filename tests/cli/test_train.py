@@ -19,6 +19,6 @@ def test_a_run_is_resumed_with_its_own_recipe(tmp_path, capfd):
     write(tmp_path, train_en=names('en'), train_fr=names('de'))
     args = '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path, '--out', tmp_path / 'run'
     assert not in_here(capfd, 'train', '--recipe', 'demo', *flags(SMALL), *args).returncode
-    assert not in_here(capfd, 'train', '--resume', '--steps', 4, *args).returncode
+    assert not in_here(capfd, 'train', '--resume', '--max_steps', 4, *args).returncode
     config = json.loads((tmp_path / 'run/config.json').read_text())
     assert config['model']['d_model'] == 32 and RunDirectory(tmp_path / 'run').metrics()[-1]['step'] == 4

@@ -23,10 +23,10 @@ def test_own_splits(tmp_path):
     "A DatasetDict in memory is trained on, and the run goes on in another process' copy of it, but not with another text."
     recipe = get_recipe('demo', **SMALL)
     train(recipe, splits(), tmp_path / 'out')
-    train(get_recipe('demo', **SMALL | dict(steps=4)), splits(), tmp_path / 'out', resume=True)
+    train(get_recipe('demo', **SMALL | dict(max_steps=4)), splits(), tmp_path / 'out', resume=True)
     config = json.loads((tmp_path / 'out/config.json').read_text())
     assert (config['dataset'], config['source_lang'], config['target_lang']) == ('custom', 'en', 'de')
-    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', **SMALL | dict(steps=6)), splits(61), tmp_path / 'out', resume=True)
+    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', **SMALL | dict(max_steps=6)), splits(61), tmp_path / 'out', resume=True)
     with pytest.raises(ValueError, match='the same two columns'): train(recipe, splits(en='en', de='de', fr='fr'), tmp_path / 'other')
 
 def test_hub_data(capfd, tmp_path):

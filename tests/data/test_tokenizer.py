@@ -30,7 +30,7 @@ def test_two_vocabularies(capfd, tmp_path):
     "Source and target with tokens of their own: trained, resumed, translated, exported; a tokenizer that is not its own is refused."
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     out, settings = tmp_path / 'out', SMALL | dict(src_vocab_size=60)
-    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, '--resume', *flags(settings | dict(steps=steps))))
+    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, '--resume', *flags(settings | dict(max_steps=steps))))
     assert Translator.from_pretrained(out, device='cpu').models[0].src_embed.num_embeddings == 60
     write(tmp_path, lines='seven\n')
     ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'))

@@ -17,7 +17,7 @@ def weak(tmp_path_factory):
     "Runs after three steps, whose translations run on to the limit."
     folder = tmp_path_factory.mktemp('weak')
     def run(name, settings):
-        train(get_recipe('demo', N=1, d_model=32, d_ff=32, h=2, steps=3, warmup_steps=2, tokens=512, average=1, save_every='3 steps', **settings), 'numbers', folder / name)
+        train(get_recipe('demo', N=1, d_model=32, d_ff=32, h=2, max_steps=3, warmup_steps=2, max_tokens=512, average_checkpoints=1, save_every='3 steps', **settings), 'numbers', folder / name)
         transformer_export(str(folder / name))
         return folder / name
     return {name: run(name, settings) for name, settings in dict(usual={}, short=dict(max_len=22), learned=dict(max_len=60, positions='learned')).items()}

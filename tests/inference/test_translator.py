@@ -13,7 +13,7 @@ TEXT = ['seven', 'two hundred and twelve', 'ninety-nine', 'one hundred and five'
 
 def test_members_of_an_ensemble(trained, tmp_path, capfd):
     for empty in f'{trained},', f',{trained}', f'{trained},,{trained}': refused(in_here(capfd, 'translate', empty, stdin='seven'), 'a member of the ensemble has no name')
-    small = dict(N=1, d_model=16, d_ff=16, h=2, steps=2, warmup_steps=1, tokens=512, average=1)
+    small = dict(N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=512, average_checkpoints=1)
     for name, corpus, more in (('a', ('numbers', 'en', 'de'), {}), ('b', ('numbers', 'de', 'en'), {}), ('c', ('numbers', 'en', 'de'), dict(max_len=70, seed=1))): train(get_recipe('demo', **small, **more), corpus, tmp_path / name)
     refused(in_here(capfd, 'translate', f'{tmp_path}/a,{tmp_path}/b', stdin='seven'), '/a and', '/b are no ensemble: source is en in the first, de in the second')
     assert Translator.from_pretrained([tmp_path / 'a', tmp_path / 'c']).config['model']['max_len'] == 70

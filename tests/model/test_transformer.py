@@ -11,7 +11,7 @@ from annotated_transformer.model.seq2seq import incremental_logits
 from annotated_transformer.model.transformer import Transformer
 
 SMALL = TransformerConfig(vocab_size=20, N=2, d_model=16, d_ff=32, h=4, P_drop=.1)
-KINDS = {'the paper': {}, 'pre-norm': dict(norm='pre'), 'untied': dict(tied=False), 'learned positions': dict(positions='learned', max_len=12),
+KINDS = {'the paper': {}, 'pre-norm': dict(norm='pre'), 'untied': dict(tie_embeddings=False), 'learned positions': dict(positions='learned', max_len=12),
          'two vocabularies': dict(src_vocab_size=30), 'narrow heads': dict(d_k=3, d_v=5), 'one layer': dict(N=1)}
 
 def model(**changes):
@@ -88,7 +88,7 @@ def test_order_matters():
 def test_three_way_tying():
     m = model()
     assert m.src_embed is m.tgt_embed and m.generator.weight.data_ptr() == next(m.tgt_embed.parameters()).data_ptr()
-    untied = model(tied=False)
+    untied = model(tie_embeddings=False)
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in m.parameters()) == 2 * 20 * 16
 
 @pytest.mark.parametrize('name', ['base', 'big'])

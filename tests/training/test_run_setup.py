@@ -11,19 +11,19 @@ from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
-    assert 'the learning rate rises to the end: warmup_steps=5 is not less than steps=4' in in_here(capfd, 'train', '--out', tmp_path / 'a', *flags(SMALL | dict(steps=4, warmup_steps=5))).stderr
-    settings = SMALL | dict(steps=4, warmup_steps=1, lr_scheduler_type='cosine')
+    assert 'the learning rate rises to the end: warmup_steps=5 is not less than max_steps=4' in in_here(capfd, 'train', '--out', tmp_path / 'a', *flags(SMALL | dict(max_steps=4, warmup_steps=5))).stderr
+    settings = SMALL | dict(max_steps=4, warmup_steps=1, lr_scheduler_type='cosine')
     assert not in_here(capfd, 'train', '--out', tmp_path / 'b', *flags(settings)).returncode
-    said = in_here(capfd, 'train', '--out', tmp_path / 'b', '--resume', *flags(settings | dict(steps=8))).stderr
-    assert 'steps=4 → 8: with lr_scheduler_type=cosine the learning rate of update 4 was 0.00e+00 and is' in said
+    said = in_here(capfd, 'train', '--out', tmp_path / 'b', '--resume', *flags(settings | dict(max_steps=8))).stderr
+    assert 'max_steps=4 → 8: with lr_scheduler_type=cosine the learning rate of update 4 was 0.00e+00 and is' in said
 
 
 def french(folder): return write(folder, train_en=names('en'), train_fr=names('fr'))
 
-SHORT = dict(steps=4, peak_lr=1e-4)
+SHORT = dict(max_steps=4, peak_lr=1e-4)
 
 def tune(capfd, trained, folder, *more, settings=SHORT):
-    return in_here(capfd, 'train', '--init_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
+    return in_here(capfd, 'train', '--finetune_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
                    *flags(settings), *more)
 
 def test_fine_tuning(trained, capfd, tmp_path):
@@ -35,19 +35,19 @@ def test_fine_tuning(trained, capfd, tmp_path):
     assert said.strip().split('\n')[-1].startswith(f'{out}: 4 updates, validation perplexity ') and f'transformer_translate {out}' in said
     assert (out / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
     config = json.loads((out / 'config.json').read_text())
-    assert config['model']['d_model'] == 64 and config['init_from'] == str(twin) and len(config['init_weights']) == 64 and config['target_lang'] == 'fr'
+    assert config['model']['d_model'] == 64 and config['finetune_from'] == str(twin) and len(config['finetune_sha256']) == 64 and config['target_lang'] == 'fr'
     shutil.rmtree(twin)
-    ran(tune(capfd, twin, tmp_path, '--resume', settings=dict(steps=6)))
+    ran(tune(capfd, twin, tmp_path, '--resume', settings=dict(max_steps=6)))
     assert RunDirectory(out).checkpoints()[-1].name == 'step-00000006'
 
 def test_fine_tuning_begins_where_the_other_ended(trained, capfd, tmp_path):
     "With a learning rate of almost nothing the weights stay those of the other run."
     french(tmp_path / 'text')
-    ran(tune(capfd, trained, tmp_path, settings=dict(steps=1, peak_lr=1e-12)))
+    ran(tune(capfd, trained, tmp_path, settings=dict(max_steps=1, peak_lr=1e-12)))
     ours, theirs = (safetensors.torch.load_file(d / 'model.safetensors') for d in (tmp_path / 'out', trained))
     for name in theirs: torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6)
 
-@pytest.mark.parametrize('settings, said', [(dict(N=2), 'trained with another N (1 → 2)'), (dict(text='moses_lc'), 'another text (raw → moses_lc)'), (dict(h=2), 'another h (4 → 2)')])
+@pytest.mark.parametrize('settings, said', [(dict(N=2), 'trained with another N (1 → 2)'), (dict(preprocessing='moses_lc'), 'another preprocessing (raw → moses_lc)'), (dict(h=2), 'another h (4 → 2)')])
 def test_another_model_cannot_go_on(trained, capfd, tmp_path, settings, said):
     french(tmp_path / 'text')
     refused(tune(capfd, trained, tmp_path, settings=settings), said)

@@ -28,15 +28,15 @@ def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
     finally: AcceleratorState._reset_state(True)
 
 
-EARLY = SMALL | dict(steps=40, peak_lr=1e-12, save_every='2 steps', patience=3, average=2)
+EARLY = SMALL | dict(max_steps=40, peak_lr=1e-12, save_every='2 steps', early_stopping_patience=3, average_checkpoints=2)
 
 def test_early_stopping(capfd, tmp_path):
-    "A model that learns nothing ends after `patience` validations; interrupted and resumed, at the same place with the same weights."
+    "A model that learns nothing ends after `early_stopping_patience` validations; interrupted and resumed, at the same place with the same weights."
     text, both = write(tmp_path / 'text', train_en=names('en'), train_de=names('de')), []
     def go(out, settings, *more): return in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(settings), *more)
     noise = EARLY | dict(peak_lr=0.5)                         # best at the first validation or soon after
     ran(go(tmp_path / 'whole', noise))
-    ran(go(tmp_path / 'parts', noise | dict(steps=4)))
+    ran(go(tmp_path / 'parts', noise | dict(max_steps=4)))
     said = ran(go(tmp_path / 'parts', noise, '--resume')).stderr
     for out in 'whole', 'parts':
         losses = [m['valid_loss'] for m in RunDirectory(tmp_path / out).metrics() if 'valid_loss' in m]
@@ -47,17 +47,17 @@ def test_early_stopping(capfd, tmp_path):
     assert f'{2 * len(losses)} updates' in said
     again = ran(go(tmp_path / 'parts', noise, '--resume'))
     assert RunDirectory(tmp_path / 'parts').checkpoints()[-1].name == newest and 'stopped early' in again.stderr
-    more = ran(go(tmp_path / 'parts', noise | dict(patience=30, steps=2 * len(losses) + 2), '--resume'))   # patience may grow
+    more = ran(go(tmp_path / 'parts', noise | dict(early_stopping_patience=30, max_steps=2 * len(losses) + 2), '--resume'))   # patience may grow
     assert f'{2 * len(losses) + 2} updates' in more.stderr
 
 def test_patience_of_nothing(capfd, tmp_path):
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'out', *flags(SMALL | dict(patience=0))), 'patience=0 must be greater than or equal to 1')
+    refused(in_here(capfd, 'train', '--out', tmp_path / 'out', *flags(SMALL | dict(early_stopping_patience=0))), 'early_stopping_patience=0 must be greater than or equal to 1')
 
 def test_bleu_in_the_log(capfd, tmp_path):
     "It is logged and samples are kept; the weights are those of a run without it."
     text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
     for out, more in ('with', ['--bleu', '10']), ('without', []):
-        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / out, *flags(SMALL | dict(steps=4)), *more))
+        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / out, *flags(SMALL | dict(max_steps=4)), *more))
     assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
     lines = RunDirectory(tmp_path / 'with').metrics()
     assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in RunDirectory(tmp_path / 'without').metrics())
@@ -65,7 +65,7 @@ def test_bleu_in_the_log(capfd, tmp_path):
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
     refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
 
-CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, tokens=512, steps=12, warmup_steps=6, average=2, save_every='4 steps')
+CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, save_every='4 steps')
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
@@ -100,7 +100,7 @@ def whole(folder):
 def test_shared_update(folder, whole, processes, accumulate):
     "However an update is shared, twelve of them give the same weights: float32, and Adam divides by small numbers."
     out = folder / f'shared-{processes}'
-    launch(folder, out, dict(accumulate=accumulate), processes)
+    launch(folder, out, dict(gradient_accumulation_steps=accumulate), processes)
     assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
 
 ONE_UPDATE = """
@@ -122,7 +122,7 @@ model = dict(transformer=Transformer, recurrent=Pair)[sys.argv[3]](TransformerCo
 model, optimizer = accelerator.prepare(Objective(model), torch.optim.SGD(model.parameters(), lr=.1))
 src = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0], [9, 3, 0, 0]])
 tgt = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0], [2, 9, 9, 3, 0]])
-for _ in range(5): update(model, optimizer, src, tgt, accelerator, accumulate=int(sys.argv[2]))
+for _ in range(5): update(model, optimizer, src, tgt, accelerator, gradient_accumulation_steps=int(sys.argv[2]))
 if accelerator.is_main_process: torch.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
 """
 
@@ -151,7 +151,7 @@ def wait_for(path, run):
 def test_terminated(folder, whole, processes):
     "SIGTERM ends a run after its update, with a checkpoint and without an error; --resume ends where the whole run ended."
     out = folder / f'terminated-{processes}'
-    run = start(folder, out, dict(steps=100000), processes)
+    run = start(folder, out, dict(max_steps=100000), processes)
     wait_for(out / 'checkpoints', run)
     run.send_signal(signal.SIGTERM)
     message = run.communicate(timeout=100)[1]
@@ -159,14 +159,14 @@ def test_terminated(folder, whole, processes):
     done = int(RunDirectory(out).checkpoints('*')[-1].name[-8:])
     if processes == 2: return                               # what it resumes to, two killed processes show below
     assert run.returncode == 0 and 'Traceback' not in message
-    small_run(folder, out, dict(steps=done + 10), resume=True)
-    small_run(folder, folder / 'not-terminated', dict(steps=done + 10))
+    small_run(folder, out, dict(max_steps=done + 10), resume=True)
+    small_run(folder, folder / 'not-terminated', dict(max_steps=done + 10))
     assert_close(weights(out), weights(folder / 'not-terminated'), rtol=0, atol=0)
 
 @pytest.mark.parametrize('processes, kills', [(1, 1), pytest.param(1, 4, marks=pytest.mark.nightly), pytest.param(2, 2, marks=pytest.mark.nightly)])
 def test_killed(folder, processes, kills):
     "SIGKILL at random moments, again and again: the weights end bit for bit where an undisturbed run ends, with dropout, over several epochs."
-    changes, rng = dict(steps=150, average=3, P_drop=0.1, save_every='7 steps'), random.Random(processes)
+    changes, rng = dict(max_steps=150, average_checkpoints=3, P_drop=0.1, save_every='7 steps'), random.Random(processes)
     out, killed = folder / f'killed-{processes}-{kills}', 0
     while killed < kills:
         run = start(folder, out, changes, processes, '--resume')
@@ -196,14 +196,14 @@ def workers(out):
 @pytest.mark.skipif(not Path('/proc').exists(), reason='looks for processes in /proc')
 def test_launcher_killed(folder):
     "Only the launcher is killed: its workers say so, end, and let go of the run, which is continued to the same bytes."
-    changes, out = dict(steps=150, average=3, P_drop=0.1, save_every='7 steps'), folder / 'orphaned'
-    run = start(folder, out, changes | dict(steps=100000), 2)
+    changes, out = dict(max_steps=150, average_checkpoints=3, P_drop=0.1, save_every='7 steps'), folder / 'orphaned'
+    run = start(folder, out, changes | dict(max_steps=100000), 2)
     wait_for(out / 'checkpoints', run)
     os.kill(run.pid, signal.SIGKILL)
     said = run.communicate(timeout=30)[1]                # until the last worker lets go of the pipe
     assert 'the process that launched this one is gone: continue with --resume' in said and not workers(out)
     done = int(RunDirectory(out).checkpoints('*')[-1].name[-8:])
-    changes |= dict(steps=done + 20)
+    changes |= dict(max_steps=done + 20)
     launch(folder, out, changes, 2, '--resume')
     launch(folder, folder / 'not-orphaned', changes, 2)
     assert (out / 'model.safetensors').read_bytes() == (folder / 'not-orphaned' / 'model.safetensors').read_bytes()
@@ -211,7 +211,7 @@ def test_launcher_killed(folder):
 def test_other_number_of_processes(folder, whole):
     "Begun by one process, finished by two: said aloud, and the same up to rounding (no dropout here)."
     out = folder / 'handed-over'
-    small_run(folder, out, dict(steps=8))
+    small_run(folder, out, dict(max_steps=8))
     result = launch(folder, out, {}, 2, '--resume')
     assert '1 processes wrote step-00000008, 2 go on' in result.stdout
     assert_close(weights(out), whole, rtol=1e-3, atol=1e-4)
@@ -219,7 +219,7 @@ def test_other_number_of_processes(folder, whole):
 def test_disk_full(folder, whole):
     "The disk is full while a checkpoint is written: the file is named, earlier ones are untouched, and the run goes on once there is room."
     out = folder / 'full'
-    small_run(folder, out, dict(steps=4))
+    small_run(folder, out, dict(max_steps=4))
     small = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2 ** 16, 2 ** 16)); sys.argv[0] = '-m'; runpy.run_module('annotated_transformer.training', run_name='__main__')"
     args = command(folder, out, {}, 1, '--resume')
     result = subprocess.run([sys.executable, '-c', small, *args[args.index('annotated_transformer.training') + 1:]], capture_output=True, text=True, timeout=100)
@@ -252,22 +252,22 @@ def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
 def test_loss_is_not_a_number(folder):
     "The run stops and names update and batch; with two processes, too, none is left waiting."
     for processes in 1, 2:
-        result = launch(folder, folder / f'nan-{processes}', dict(peak_lr=1e30, steps=50, save_every='50 steps'), processes, check=False)
+        result = launch(folder, folder / f'nan-{processes}', dict(peak_lr=1e30, max_steps=50, save_every='50 steps'), processes, check=False)
         assert result.returncode == 1 and result.stderr.count('error: the loss of update') == 1 and 'epoch 1' in result.stderr
         assert not RunDirectory(folder / f'nan-{processes}').checkpoints('*')
 
 def test_changed_corpus(folder, whole, tmp_path):
     "One letter of the corpus changed: the run is not continued, and a new one does not take the old pieces."
     for f in folder.glob('train.*'): shutil.copy(f, tmp_path)
-    small_run(tmp_path, tmp_path / 'runs' / 'a', dict(steps=4))
+    small_run(tmp_path, tmp_path / 'runs' / 'a', dict(max_steps=4))
     (tmp_path / 'train.de').write_text((tmp_path / 'train.de').read_text().replace('eins', 'Eins', 1))
     refused = launch(tmp_path, tmp_path / 'runs' / 'a', {}, 2, '--resume', check=False)
     assert refused.returncode == 1 and refused.stderr.count('has changed since') == 1
-    small_run(tmp_path, tmp_path / 'runs' / 'b', dict(steps=4))
+    small_run(tmp_path, tmp_path / 'runs' / 'b', dict(max_steps=4))
     assert len([p for p in (tmp_path / 'runs' / '.data').iterdir() if p.is_dir()]) == 2
 
 def test_two_runs_in_one_folder(folder):
-    run = start(folder, folder / 'shared-folder', dict(steps=100000))
+    run = start(folder, folder / 'shared-folder', dict(max_steps=100000))
     wait_for(folder / 'shared-folder' / 'metrics.jsonl', run)
     refused = launch(folder, folder / 'shared-folder', {}, 1, '--resume', check=False)
     run.kill(); run.wait()
@@ -286,7 +286,7 @@ def test_configurations(folder, whole):
 def test_accelerate_options(folder, whole, name, value):
     "bfloat16 and torch.compile as `accelerate launch` sets them: the weights stay float32 under their own names and are resumed."
     out = folder / value
-    for steps in 8, 12: subprocess.run(command(folder, out, dict(steps=steps), 1, '--resume'), env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_DYNAMO_USE_DYNAMIC': 'true', name: value}, check=True, capture_output=True, timeout=300)
+    for steps in 8, 12: subprocess.run(command(folder, out, dict(max_steps=steps), 1, '--resume'), env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_DYNAMO_USE_DYNAMIC': 'true', name: value}, check=True, capture_output=True, timeout=300)
     assert_close(weights(out), whole, rtol=.05, atol=.05)
     assert {w.dtype for w in weights(out).values()} == {torch.float32}
 

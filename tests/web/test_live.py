@@ -93,7 +93,7 @@ def test_each_switch(model, pairs):
     assert torch.equal(whole, scores(model.models[0], given))
 
 @with_node
-@pytest.mark.parametrize('changes', [dict(norm='pre'), dict(positions='learned', max_len=40), dict(tied=False, d_k=12, d_v=20, h=2), dict(N=3, d_model=20, h=2, d_k=10, d_v=10)])
+@pytest.mark.parametrize('changes', [dict(norm='pre'), dict(positions='learned', max_len=40), dict(tie_embeddings=False, d_k=12, d_v=20, h=2), dict(N=3, d_model=20, h=2, d_k=10, d_v=10)])
 def test_other_transformers(model, pairs, changes):
     "Untrained, all weights drawn at random."
     torch.manual_seed(0)
@@ -238,7 +238,7 @@ def test_page(trained, tmp_path, capsys):
 
 def test_other_text_is_refused(own):
     config = json.loads((own / 'config.json').read_text())
-    (own / 'config.json').write_text(json.dumps(config | dict(data=config['data'] | dict(text='moses_lc'))))
+    (own / 'config.json').write_text(json.dumps(config | dict(data=config['data'] | dict(preprocessing='moses_lc'))))
     with pytest.raises(ValueError, match='raw text'): live(own)
 
 def test_words_are_refused(model):

@@ -28,7 +28,7 @@ class NextWordConfig(TransformerConfig):
         first, *rest = tokenizer.encode(['XX XXX'])[0]       # a word, and one unknown
         if first == tokenizer.unk_id or rest != [tokenizer.unk_id]: raise UserError(
             'a next_word model writes trees, word by word: '
-            'train it with --dataset treebank and text=words')
+            'train it with --dataset treebank and preprocessing=words')
         return replace(self, word_id=first, per_word=2 if source == 'tagged' else 1)
 
 # %% ../../../nbs/lab/next_word.ipynb #next-word

@@ -33,7 +33,7 @@ class Parser(Translator):
         "As `Translator`. Raises ValueError if the run does not write trees."
         parser = super().from_pretrained(run_dir, *args, **kwargs)
         pieces = parser.tokenizer.pieces(range(parser.tokenizer.vocab_size))
-        if parser.config['text'] != 'words' or not any(p[:2] == '▁(' for p in pieces):
+        if parser.config['preprocessing'] != 'words' or not any(p[:2] == '▁(' for p in pieces):
             raise UserError(
                 f'{run_dir} does not write trees: train --dataset treebank')
         return parser

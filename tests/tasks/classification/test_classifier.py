@@ -16,7 +16,7 @@ from annotated_transformer.training.trainer import train
 def test_a_classifier_is_sent_to_its_own_command(name, args, classifier, capfd, tmp_path, monkeypatch):
     (tmp_path / 'x').write_text('rain\n')
     monkeypatch.chdir(tmp_path)
-    if name == 'train': refused(in_here(capfd, 'train', '--init_from', classifier[0], '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', classifier[0].parent, '--out', 'y', *args), 'labels, no translations')
+    if name == 'train': refused(in_here(capfd, 'train', '--finetune_from', classifier[0], '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', classifier[0].parent, '--out', 'y', *args), 'labels, no translations')
     else: refused(in_here(capfd, name, classifier[0], *args, stdin='rain\n'), 'use transformer_classify')
 
 def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
@@ -25,7 +25,7 @@ def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
     labels = [f'l{i}' for i in torch.randint(4, (360,)).tolist()]
     rows = lambda part: Dataset.from_dict(dict(text=texts[part], label=labels[part]))
     splits = DatasetDict(train=rows(slice(0, 200)), valid=rows(slice(200, 340)), test=rows(slice(340, 360)))
-    recipe = get_recipe('classify_small', vocab_size=8, src_vocab_size=24, N=1, d_model=16, d_ff=16, h=2, P_drop=0., steps=20, warmup_steps=5, tokens=512, average=1, save_every='20 steps', text='words')
+    recipe = get_recipe('classify_small', vocab_size=8, src_vocab_size=24, N=1, d_model=16, d_ff=16, h=2, P_drop=0., max_steps=20, warmup_steps=5, max_tokens=512, average_checkpoints=1, save_every='20 steps', preprocessing='words')
     train(recipe, splits, tmp_path / 'run')
     last = [m for m in RunDirectory(tmp_path / 'run').metrics() if 'valid_loss' in m][-1]
     found = Translator.from_pretrained(tmp_path / 'run').classify(splits['valid']['text'], top=4)
