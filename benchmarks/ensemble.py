@@ -8,8 +8,8 @@ import argparse, json, platform
 from importlib.metadata import version
 from pathlib import Path
 import torch
-from annotated_transformer.cli.recipe_flags import add_recipe_flags
-from annotated_transformer.recipe import flat_fields, get_recipe
+from annotated_transformer.cli.recipe_flags import _add_recipe_arguments
+from annotated_transformer.recipe import flatten_recipe, get_recipe
 from annotated_transformer.inference.metrics import significance
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.evaluation import evaluate, test_split
@@ -23,9 +23,9 @@ parser.add_argument('--seeds', type=int, default=3, help='members of the ensembl
 parser.add_argument('--runs', default='runs/ensemble', help='run directories are RUNS-0, RUNS-1 …; finished ones are not trained again')
 parser.add_argument('--out', help='write the scores here, as JSON')
 recipe = get_recipe(parser.parse_known_args()[0].recipe)
-add_recipe_flags(parser, recipe)
+_add_recipe_arguments(parser, recipe)
 args = parser.parse_args()
-changes = {k: v for k, v in vars(args).items() if k in flat_fields(recipe)}
+changes = {k: v for k, v in vars(args).items() if k in flatten_recipe(recipe)}
 
 runs = [Path(f'{args.runs}-{seed}') for seed in range(args.seeds)]
 for seed, run in enumerate(runs):

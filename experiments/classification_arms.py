@@ -6,7 +6,7 @@ from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.embeddings import Embedding
 from annotated_transformer.model.seq2seq import register_architecture
 from annotated_transformer.tasks.classification.classifier import Classifier, ClassifierConfig
-from annotated_transformer.utils.validation import check
+from annotated_transformer.utils.validation import validate_fields
 from torch import nn
 from torch.nn import functional as F
 
@@ -32,8 +32,8 @@ class ArmConfig(ClassifierConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check(vars(self), 'attention', among=('heads', 'none', 'view'))
-        check(vars(self), 'bigrams', least=0)
+        validate_fields(vars(self), 'attention', choices=('heads', 'none', 'view'))
+        validate_fields(vars(self), 'bigrams', ge=0)
 
 @register_architecture('classifier_arm')
 class ClassifierArm(Classifier):

@@ -14,7 +14,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.tasks.parsing.parser import Parser
-from annotated_transformer.recipe import get_recipe, recipe_dict, with_overrides
+from annotated_transformer.recipe import get_recipe, recipe_to_dict, with_overrides
 from annotated_transformer.training.trainer import train
 from recording import Parts, provenance, read_arguments
 from annotated_transformer.tasks.parsing.treebank import (
@@ -125,7 +125,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     lines = RunDirectory(run).metrics()
     return parsers[max(chosen, key=chosen.get)], dict(
         precision=os.environ.get('ACCELERATE_MIXED_PRECISION', 'no'), minutes=minutes, valid=chosen, tokens_per_second=[m['tokens_per_s'] for m in lines if 'tokens_per_s' in m][-1:],
-        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=recipe_dict(RunDirectory(run).recipe))
+        curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], trees=len(learned['train']), recipe=recipe_to_dict(RunDirectory(run).recipe))
 
 def learn(run, trees, given, arm, seed, a):
     "Train and parse; what came of it. `trees` are as they are, by which it is scored."

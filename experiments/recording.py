@@ -3,8 +3,8 @@ import argparse, json, os, platform, subprocess, sys, time
 from importlib.metadata import version
 from pathlib import Path
 import torch
-from annotated_transformer.cli.recipe_flags import add_recipe_flags
-from annotated_transformer.recipe import flat_fields, get_recipe
+from annotated_transformer.cli.recipe_flags import _add_recipe_arguments
+from annotated_transformer.recipe import flatten_recipe, get_recipe
 
 def provenance(*packages):
     "Command, commit, machine and versions."
@@ -21,8 +21,8 @@ def add_corpus(parser, dataset='multi30k'):
 
 def read_arguments(parser, recipe):
     "The arguments; the fields of a recipe are options, too, of which those given are `changes`: `--max_steps 20` for a trial."
-    add_recipe_flags(parser, recipe := get_recipe(recipe))
-    given, fields = vars(parser.parse_args()), flat_fields(recipe)
+    _add_recipe_arguments(parser, recipe := get_recipe(recipe))
+    given, fields = vars(parser.parse_args()), flatten_recipe(recipe)
     a = argparse.Namespace(**{k: v for k, v in given.items() if k not in fields}, changes={k: v for k, v in given.items() if k in fields})
     if 'dataset' in given: a.corpus = a.dataset, a.source_lang, a.target_lang
     return a

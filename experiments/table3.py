@@ -18,7 +18,7 @@ from datasets import load_from_disk
 from annotated_transformer.model.config import count_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
 from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
-from annotated_transformer.run_directory import RunDirectory, load_model, RunInUse
+from annotated_transformer.run_directory import RunDirectory, load_model, RunLockedError
 from annotated_transformer.data.preprocessing import batches_of
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
@@ -111,7 +111,7 @@ def main(a):
             if part(row, seed).exists(): continue
             run, start = a.runs / f'{name}_{a.scale}_{row}_{seed}', time.time()
             try: learn(run, row, seed, a)
-            except RunInUse:
+            except RunLockedError:
                 print(f'{row}, seed {seed}: another process is at it', flush=True); continue
             found = score(run, variation(row, a.scale, **a.changes | dict(seed=seed))) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
             write(part(row, seed), found)

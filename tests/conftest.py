@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from filelock import FileLock
-from helpers import EN_DE, TRAINED, closing, flags, names, python, ran, run, write
+from helpers import EN_DE, TRAINED_OVERRIDES, last_line, cli_args, number_lines, run_python, assert_success, run, write_files
 
 os.environ['HF_HUB_OFFLINE'] = '1'
 os.environ['OMP_NUM_THREADS'] = '1'           # of this process's children too: the workers share the cores
@@ -16,8 +16,8 @@ def trained(tmp_path_factory):
     folder = (base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base) / 'corpus'
     with FileLock(f'{folder}.lock'):
         if not (folder / 'run/model.safetensors').exists():
-            write(folder, train_en=names('en'), train_de=names('de'))
-            ran(run('train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', folder / 'run', *flags(TRAINED)))
+            write_files(folder, train_en=number_lines('en'), train_de=number_lines('de'))
+            assert_success(run('train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', folder / 'run', *cli_args(TRAINED_OVERRIDES)))
     return shutil.copytree(folder, tmp_path_factory.mktemp('trained') / 'corpus') / 'run'
 
 @pytest.fixture
@@ -25,16 +25,16 @@ def own(trained, tmp_path):
     "A copy of the trained run that may be spoilt."
     return shutil.copytree(trained, tmp_path / 'own', ignore=shutil.ignore_patterns('ctranslate2*'))
 
-REPORTS = [('rain at last', 'weather'), ('goals in the cup', 'sports'), ('snow on the hills', 'weather'), ('a late penalty', 'sports')] * 30
+LABELED_TEXTS = [('rain at last', 'weather'), ('goals in the cup', 'sports'), ('snow on the hills', 'weather'), ('a late penalty', 'sports')] * 30
 
 @pytest.fixture(scope='session')
 def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp('labels')
-    texts = [(f'{text} {i}', label) for i, (text, label) in enumerate(REPORTS)]
-    write(folder, train_en='\n'.join(t for t, _ in texts), train_desk='\n'.join(label for _, label in texts))
-    result = python('-m', 'annotated_transformer.training', '--recipe', 'classify_pieces', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', folder, '--out', folder / 'my run',
-                    *flags(dict(vocab_size=6, src_vocab_size=60, N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=256, average_checkpoints=1, byte_fallback=False)))
-    return folder / 'my run', closing(ran(result).stderr)
+    texts = [(f'{text} {i}', label) for i, (text, label) in enumerate(LABELED_TEXTS)]
+    write_files(folder, train_en='\n'.join(t for t, _ in texts), train_desk='\n'.join(label for _, label in texts))
+    result = run_python('-m', 'annotated_transformer.training', '--recipe', 'classify_pieces', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', folder, '--out', folder / 'my run',
+                    *cli_args(dict(vocab_size=6, src_vocab_size=60, N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=256, average_checkpoints=1, byte_fallback=False)))
+    return folder / 'my run', last_line(assert_success(result).stderr)
 
 def pytest_unconfigure(config):
     "After all that pytest says: `N passed, N failed`."

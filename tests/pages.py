@@ -10,20 +10,20 @@ from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS, SLOWER = 10, 2                       # of processor time for a cell; a machine may be twice as slow as the author's
-SKIPPED = {'slow', 'gpu'}                     # flags of `tst_flags` in settings.ini
-FORKS = 'forkserver' in multiprocessing.get_all_start_methods()
-processes = multiprocessing.get_context('forkserver' if FORKS else 'spawn')
-if FORKS: processes.set_forkserver_preload('accelerate datasets matplotlib.pyplot sacrebleu sacremoses seaborn torch execnb.shell'.split())
+CELL_TIME_LIMIT, MACHINE_SLOWDOWN = 10, 2                       # of processor time for a cell; a machine may be twice as slow as the author's
+SKIP_FLAGS = {'slow', 'gpu'}                     # flags of `tst_flags` in settings.ini
+HAS_FORKSERVER = 'forkserver' in multiprocessing.get_all_start_methods()
+mp_context = multiprocessing.get_context('forkserver' if HAS_FORKSERVER else 'spawn')
+if HAS_FORKSERVER: mp_context.set_forkserver_preload('accelerate datasets matplotlib.pyplot sacrebleu sacremoses seaborn torch execnb.shell'.split())
 
-def answer(send, function, args):
+def send_result(send, function, args):
     try: send.send((True, function(*args)))
     except BaseException: send.send((False, traceback.format_exc()))
 
 def in_fresh_process(function, *args):
     "What a function of a module gives. Raises RuntimeError with its traceback if it fails, or dies."
-    receive, send = processes.Pipe(duplex=False)
-    process = processes.Process(target=answer, args=(send, function, args))
+    receive, send = mp_context.Pipe(duplex=False)
+    process = mp_context.Process(target=send_result, args=(send, function, args))
     process.start()
     send.close()
     try: right, result = receive.recv()
@@ -34,9 +34,9 @@ def in_fresh_process(function, *args):
 
 def notebooks(root=ROOT): return sorted(p for p in (root / 'nbs').rglob('*.ipynb') if '.ipynb_checkpoints' not in p.parts)
 
-NUMBER = re.compile(r'[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
+NUMBER_PATTERN = re.compile(r'[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
 
-def printed(outputs):
+def text_output(outputs):
     "The text that a cell shows, without pictures, addresses of objects and the version in sacreBLEU's signature."
     text = []
     for o in outputs:
@@ -45,22 +45,22 @@ def printed(outputs):
         if not any(kind.startswith('image/') for kind in data): text.append(''.join(data.get('text/markdown', data.get('text/plain', ''))))
     return '\n'.join(re.sub(r'0x[0-9a-f]{6,}|version:[\d.]+', '…', t).strip() for t in text if t.strip())
 
-def same(a, b):
+def outputs_match(a, b):
     "Whether two texts agree: the words exactly, the numbers to one per cent or one unit of their last digit, or both as small as rounding."
-    if re.sub(r'\s+', ' ', NUMBER.sub('0', a)) != re.sub(r'\s+', ' ', NUMBER.sub('0', b)): return False
-    for x, y in zip(NUMBER.findall(a), NUMBER.findall(b)):
+    if re.sub(r'\s+', ' ', NUMBER_PATTERN.sub('0', a)) != re.sub(r'\s+', ' ', NUMBER_PATTERN.sub('0', b)): return False
+    for x, y in zip(NUMBER_PATTERN.findall(a), NUMBER_PATTERN.findall(b)):
         unit = 10.0 ** -len(x.partition('e')[0].partition('.')[2]) if 'e' not in x else 0
         x, y = float(x.replace(',', '')), float(y.replace(',', ''))
         if abs(x - y) > max(.01 * abs(x), 1.001 * unit if unit < 1 else 0, 1e-12): return False
     return True
 
-def difference(saved, now):
+def first_difference(saved, now):
     "The first line in which two texts disagree, as a fault; None if there is none."
-    if same(saved, now): return None
-    a, b = next((pair for pair in zip_longest(saved.splitlines(), now.splitlines(), fillvalue='') if not same(*pair)), (saved, now))
+    if outputs_match(saved, now): return None
+    a, b = next((pair for pair in zip_longest(saved.splitlines(), now.splitlines(), fillvalue='') if not outputs_match(*pair)), (saved, now))
     return f'was saved with {a[-300:]!r} and now gives {b[-300:]!r}: save the notebook anew, or mark the cell `#| varies: true`'
 
-def run_page(path, seconds=SECONDS, slower=SLOWER):
+def run_notebook(path, time_limit=CELL_TIME_LIMIT, slowdown=MACHINE_SLOWDOWN):
     "Run the cells that have no flag, in the notebook's folder: faults, and notes on what may be the machine."
     from execnb.nbio import read_nb
     from execnb.shell import CaptureShell
@@ -72,15 +72,15 @@ def run_page(path, seconds=SECONDS, slower=SLOWER):
     def skipped(cell):
         if cell.cell_type != 'code' or 'nbdev_export(' in cell.source: return True
         flags = dict(re.findall(r'^#\| *([\w-]+):? *(.*)$', cell.source, re.MULTILINE))
-        if SKIPPED & set(flags) or flags.get('eval', '').strip() == 'false': return True
-        saved.update(text=printed(cell.outputs), varies='varies' in flags, begin=sum(os.times()[:4]))
+        if SKIP_FLAGS & set(flags) or flags.get('eval', '').strip() == 'false': return True
+        saved.update(text=text_output(cell.outputs), varies='varies' in flags, begin=sum(os.times()[:4]))
         cell.outputs = []
 
     def ran(cell):
         taken = sum(os.times()[:4]) - saved['begin']               # with that of child processes: the same on a busy machine
-        if taken > seconds:
-            (faults if taken > slower * seconds else notes).append(f'cell {cell.id} takes {taken:.0f} s: make it shorter or flag it `#| slow`')
-        if not shell.exc and not saved['varies'] and (fault := difference(saved['text'], printed(cell.outputs))): faults.append(f'cell {cell.id} {fault}')
+        if taken > time_limit:
+            (faults if taken > slowdown * time_limit else notes).append(f'cell {cell.id} takes {taken:.0f} s: make it shorter or flag it `#| slow`')
+        if not shell.exc and not saved['varies'] and (fault := first_difference(saved['text'], text_output(cell.outputs))): faults.append(f'cell {cell.id} {fault}')
 
     with tempfile.TemporaryFile('w+', errors='replace') as said:   # what child processes print
         for fd in 1, 2: os.dup2(said.fileno(), fd)
@@ -91,7 +91,7 @@ def run_page(path, seconds=SECONDS, slower=SLOWER):
         if faults: faults += said.read().splitlines()[-20:]
     return faults, notes
 
-def failing(cells, folder):
+def failing_cells(cells, folder):
     "Of (id, source, whether it checks the claim): those that fail; of these the checks that do, not for want of a name that an earlier one failed to give."
     import matplotlib
     matplotlib.use('Agg')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from check import CHECKS
-from pages import ROOT, in_fresh_process, run_page, same
+from pages import ROOT, in_fresh_process, run_notebook, outputs_match
 
 LAYERS = """[importlinter]
 root_package = annotated_transformer
@@ -77,7 +77,7 @@ def test_healthy(healthy):
     assert not result.returncode and result.stdout.splitlines()[-1] == f'{len(CHECKS)} passed, 0 failed', result.stdout + result.stderr
     for name in '00_core', '32_attention', 'index': assert page(healthy, name) == ([], [])
 
-def page(root, name, *args): return in_fresh_process(run_page, root/'nbs'/f'{name}.ipynb', *args)
+def page(root, name, *args): return in_fresh_process(run_notebook, root/'nbs'/f'{name}.ipynb', *args)
 
 def unclean(root): edit(root/'nbs'/'00_core.ipynb', 3, execution_count=7)
 
@@ -240,7 +240,7 @@ def test_readme(project):
                                          ('yes', 'no', False), ('a  b', 'a b', True), ('3 of 4', '2 of 4', False), ('', '1', False)])
 def test_same(a, b, agree):
     "Words must agree, numbers to one per cent or to one unit of a decimal."
-    assert same(a, b) == agree
+    assert outputs_match(a, b) == agree
 
 def test_a_process_that_dies_is_said():
     with pytest.raises(RuntimeError, match='exit status 3'): in_fresh_process(os._exit, 3)

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from pages import ROOT, failing, in_fresh_process
+from pages import ROOT, failing_cells, in_fresh_process
 
 NBS = ROOT / 'nbs'
 FAULTS = list(csv.DictReader((NBS / 'broken.csv').open(encoding='utf-8')))
@@ -20,7 +20,7 @@ def cells_until(page, claim):
         cells.append((c['id'], source, bool(marked) and claim in marked[1].split()))
     return cells[:1 + max(i for i, (*_, checks) in enumerate(cells) if checks)]
 
-def run(page, cells): return in_fresh_process(failing, cells, (NBS / page).parent)
+def run(page, cells): return in_fresh_process(failing_cells, cells, (NBS / page).parent)
 
 @pytest.mark.parametrize('fault', FAULTS, ids=lambda f: f'{f["claim"]}: {f["what"]}')
 def test_a_fault_is_noticed(fault):

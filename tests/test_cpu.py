@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import EN_DE, SMALL, content, flags, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL_OVERRIDES, snapshot_dir, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -27,16 +27,16 @@ from annotated_transformer.training.trainer import train
 
 def test_products(capfd, tmp_path):
     "Chosen once, written down, kept when resumed, and off by a switch."
-    text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
+    text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(SMALL | dict(cpu_matmul_backend=products))))
+        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend=products))))
         multiplies = json.loads((out / 'config.json').read_text())['matmul_backend']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
-    before = content(tmp_path / 'onednn')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *flags(SMALL | dict(cpu_matmul_backend='pytorch'))), 'cpu_matmul_backend (onednn → pytorch)')
-    assert content(tmp_path / 'onednn') == before
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', *flags(SMALL | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
+    before = snapshot_dir(tmp_path / 'onednn')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='pytorch'))), 'cpu_matmul_backend (onednn → pytorch)')
+    assert snapshot_dir(tmp_path / 'onednn') == before
+    assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'new', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
 

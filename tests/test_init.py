@@ -2,13 +2,13 @@
 import ast
 import importlib.util
 
-from helpers import ROOT, python
+from helpers import ROOT, run_python
 
 NAMES = ['Transformer', 'TransformerConfig', 'Translator', 'Tokenizer', 'Recipe', 'train', 'load_model', 'beam_search', '__version__']
 
 def test_the_names_come_when_they_are_asked_for():
     "A lazy package: loading it loads no torch, and each name is the one of its module."
-    result = python('-c', f"""
+    result = run_python('-c', f"""
 import sys, annotated_transformer as at
 assert at.__all__ == {NAMES} and set(at.__all__) <= set(dir(at))
 assert 'torch' not in sys.modules and 'numpy' not in sys.modules
@@ -22,7 +22,7 @@ except AttributeError as e: print(e)
 
 def test_translating_loads_no_training(trained):
     "Reading a JSON file and a file of tensors, and a search, need no data sets, no plots, no launcher."
-    result = python('-c', f"""
+    result = run_python('-c', f"""
 import sys
 from annotated_transformer.inference.translator import Translator
 print(*Translator.from_pretrained({str(trained)!r}).translate(['seven']))

@@ -4,29 +4,29 @@ from dataclasses import dataclass, fields
 
 import pytest
 import yaml
-from helpers import in_here, refused
+from helpers import run_in_process, assert_user_error
 
-from annotated_transformer.cli.main import arguments
+from annotated_transformer.cli.main import _parse_args
 from annotated_transformer.cli.train import transformer_train
 from annotated_transformer.model import seq2seq
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.recipe import (
-    Checkpoints, DataConfig, Optimization, Recipe, Schedule, flat_fields, get_recipe, recipe_dict, recipe_names, recipe_path, with_overrides)
+    CheckpointConfig, DataConfig, OptimizationConfig, Recipe, ScheduleConfig, flatten_recipe, get_recipe, recipe_to_dict, list_recipes, recipe_path, with_overrides)
 
 
-@pytest.mark.parametrize('name', recipe_names())
+@pytest.mark.parametrize('name', list_recipes())
 def test_every_named_recipe_goes_through_both_formats(name, tmp_path):
     recipe = get_recipe(name)
     for suffix, write in ('json', json.dumps), ('yaml', yaml.safe_dump):
         path = tmp_path / f'own.{suffix}'
-        path.write_text(write(recipe_dict(recipe)))
+        path.write_text(write(recipe_to_dict(recipe)))
         assert get_recipe(path) == recipe
 
 def test_every_file_is_a_recipe_that_says_no_more_than_it_must():
     for path in recipe_path('').parent.glob('*'):
         values = yaml.safe_load(path.read_text())
         assert path.read_text().startswith('# ') and 'architecture' in values
-        plain = flat_fields(get_recipe(path)) | flat_fields(Recipe())
+        plain = flatten_recipe(get_recipe(path)) | flatten_recipe(Recipe())
         for part in values.values():
             for name, value in part.items() if isinstance(part, dict) else ():
                 if part is not values.get('model'): assert plain[name] != value, f'{path}: {name} is the default'
@@ -39,11 +39,11 @@ def test_presets():
 def test_heads_follow_the_width():
     with pytest.raises(ValueError, match='h=3 does not divide d_model=128'): get_recipe('demo', h=3)
     assert get_recipe('base', d_model=256).model.head_dims == (32, 32) and get_recipe('demo', h=8).model.head_dims == (16, 16)
-    assert with_overrides(get_recipe('base'), d_model=256).model.head_dims == (32, 32) and recipe_dict(get_recipe('base'))['model']['d_k'] is None
+    assert with_overrides(get_recipe('base'), d_model=256).model.head_dims == (32, 32) and recipe_to_dict(get_recipe('base'))['model']['d_k'] is None
     assert get_recipe('base', d_model=256, d_k=64).model.head_dims == (64, 32)
 
 def test_no_field_has_two_homes(monkeypatch):
-    names = [f.name for kind in (TransformerConfig, DataConfig, Optimization, Schedule, Checkpoints, Recipe) for f in fields(kind)]
+    names = [f.name for kind in (TransformerConfig, DataConfig, OptimizationConfig, ScheduleConfig, CheckpointConfig, Recipe) for f in fields(kind)]
     assert len(names) == len({*names})
     @dataclass(frozen=True)
     class Steps:
@@ -52,7 +52,7 @@ def test_no_field_has_two_homes(monkeypatch):
         d_model: int = 9
         max_steps: int = 9
     monkeypatch.setitem(seq2seq._registered, 'stepper', type('Stepper', (seq2seq.Seq2SeqModel,), dict(config_class=Steps)))
-    with pytest.raises(ValueError, match="field 'steps' of Steps is one of the recipe already"): Recipe(Steps(), 'stepper')
+    with pytest.raises(ValueError, match="field 'max_steps' of Steps is one of the recipe already"): Recipe(Steps(), 'stepper')
     with pytest.raises(ValueError, match='architecture=transformer wants a TransformerConfig, not a Steps'): Recipe(Steps())
 
 @pytest.mark.parametrize('changes, message', [
@@ -79,12 +79,12 @@ def test_files_that_are_refused(suffix, text, message, tmp_path, capfd):
     path.write_text(text)
     with pytest.raises(ValueError) as e: get_recipe(path)
     assert message in str(e.value) and 'own.' in str(e.value) and '\n' not in str(e.value)
-    refused(in_here(capfd, 'train', '--recipe', path), message)
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', path), message)
 
 def test_numbers_as_people_write_them(tmp_path):
     path = tmp_path / 'own.yaml'
     path.write_text('architecture: transformer\nschedule: {peak_lr: 1e-3, max_steps: 50}')
-    assert get_recipe(path).schedule == Schedule(max_steps=50, peak_lr=.001)
+    assert get_recipe(path).schedule == ScheduleConfig(max_steps=50, peak_lr=.001)
     assert get_recipe(path, peak_lr=None).schedule.peak_lr is None
     with pytest.raises(FileNotFoundError): get_recipe(tmp_path / 'other.yaml')
 
@@ -92,18 +92,18 @@ def test_a_run_is_a_recipe(trained):
     "Its configuration can be given to `--recipe`; what else it says of the run is allowed there alone."
     recipe = get_recipe(trained / 'config.json')
     assert recipe.model.d_model == 64 and recipe.schedule.max_steps == 200
-    values = recipe_dict(recipe) | dict(versions={})            # as in a run's, but not one
+    values = recipe_to_dict(recipe) | dict(versions={})            # as in a run's, but not one
     (trained.parent / 'copy.json').write_text(json.dumps(values))
     with pytest.raises(ValueError, match="no field 'versions'"): get_recipe(trained.parent / 'copy.json')
 
 def test_flags_have_the_types_of_their_fields():
-    given = arguments(transformer_train, '--recipe base --d_model 256 --peak-lr 1e-3 --tie_embeddings false --gradient_checkpointing --max_grad_norm null --max_steps=5'.split())
+    given = _parse_args(transformer_train, '--recipe base --d_model 256 --peak-lr 1e-3 --tie_embeddings false --gradient_checkpointing --max_grad_norm null --max_steps=5'.split())
     assert given.items() >= dict(
         recipe='base', d_model=256, peak_lr=.001, tie_embeddings=False, gradient_checkpointing=True, max_grad_norm=None, max_steps=5).items()
 
 @pytest.mark.parametrize('recipe, own, other', [('base', 'h', 'score'), ('rnn_tiny', 'score', 'h')])
 def test_help_shows_the_fields_of_the_recipe_by_part(recipe, own, other, capsys):
-    with pytest.raises(SystemExit): arguments(transformer_train, ['--recipe', recipe, '--help'])
+    with pytest.raises(SystemExit): _parse_args(transformer_train, ['--recipe', recipe, '--help'])
     group, found = None, {}
     for line in capsys.readouterr().out.splitlines():
         if line.endswith(':') and line[0].isalpha(): group = line[:-1]
@@ -120,6 +120,6 @@ def test_help_shows_the_fields_of_the_recipe_by_part(recipe, own, other, capsys)
     ('--max_steps', 'expected one argument'), ('--recipe base --dataset text --d_model 255', 'h=8 does not divide d_model=255')])
 def test_flags_that_are_refused(args, message, capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = in_here(capfd, 'train', *args.split())
-    refused(result, message)
+    result = run_in_process(capfd, 'train', *args.split())
+    assert_user_error(result, message)
     assert result.stderr.count('\n') == 1 and not [*tmp_path.iterdir()]

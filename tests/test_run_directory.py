@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from helpers import EN_DE, ROOT, SMALL, TRAINED, change, content, flags, in_here, names, refused, spoil, write
+from helpers import EN_DE, ROOT, SMALL_OVERRIDES, TRAINED_OVERRIDES, edit_config, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, corrupt_weights, write_files
 
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.pretrained import differences
@@ -40,9 +40,9 @@ def same(a, b): return all(torch.equal(x, y) for x, y in zip(a.state_dict().valu
 def test_one_door(own):
     "The three doors mean the same by `weights`."
     run = RunDirectory(own)
-    spoil(run.best_file, lambda w: {k: v + 1 for k, v in w.items()})
+    corrupt_weights(run.best_file, lambda w: {k: v + 1 for k, v in w.items()})
     checkpoint, = run.checkpoints()
-    spoil(checkpoint / 'model.safetensors', lambda w: {k: v + 2 for k, v in w.items()})
+    corrupt_weights(checkpoint / 'model.safetensors', lambda w: {k: v + 2 for k, v in w.items()})
     plain = load_model(own)
     files = dict(average=own / 'model.safetensors', best='best.safetensors', last=checkpoint / 'model.safetensors')
     for more, (kind, file) in enumerate(files.items()):
@@ -63,32 +63,32 @@ def test_saved_and_opened_again(own, tmp_path):
 
 def test_other_tokenizer(own, capfd, tmp_path):
     "Another run's tokenizer with as many pieces."
-    write(tmp_path / 'fr', train_en=names('en'), train_fr=names('fr'))
-    in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', *flags(SMALL))
+    write_files(tmp_path / 'fr', train_en=number_lines('en'), train_fr=number_lines('fr'))
+    run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', *cli_args(SMALL_OVERRIDES))
     shutil.copy(tmp_path / 'other' / 'tokenizer.model', own)
-    for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'tokenizer.model is not the one')
+    for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), 'tokenizer.model is not the one')
 
 
 NAME = 'encoder.layers.0.feed_forward.W_1.bias'
 
-SPOILT = {
+CORRUPTED = {
     'one value for all': (lambda w: w.update({NAME: torch.ones(1)}), f'{NAME} has shape (1,)'),
     'missing':           (lambda w: {k: v for k, v in w.items() if k != NAME}, f'{NAME} is missing'),
     'one too many':      (lambda w: w.update({'gate.weight': torch.ones(3)}), 'this model has no gate.weight'),
     'not a number':      (lambda w: w | {NAME: w[NAME] * float('nan')}, f'{NAME} holds numbers that are not finite'),
 }
 
-@pytest.mark.parametrize('case', SPOILT)
+@pytest.mark.parametrize('case', CORRUPTED)
 def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     "In a model, and in a checkpoint whose digests agree with it."
-    f, said = SPOILT[case]
+    f, said = CORRUPTED[case]
     newest = sorted((own / 'checkpoints').iterdir())[-1]
-    spoil(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
-    write(tmp_path, train_en=names('en'), train_de=names('de'))
-    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', own, '--resume', *flags(TRAINED | dict(max_steps=201))
-    refused(in_here(capfd, 'train', *args), 'model.safetensors', said)
-    spoil(own / 'model.safetensors', f)
-    for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), 'model.safetensors', said)
+    corrupt_weights(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
+    write_files(tmp_path, train_en=number_lines('en'), train_de=number_lines('de'))
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', own, '--resume', *cli_args(TRAINED_OVERRIDES | dict(max_steps=201))
+    assert_user_error(run_in_process(capfd, 'train', *args), 'model.safetensors', said)
+    corrupt_weights(own / 'model.safetensors', f)
+    for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), 'model.safetensors', said)
 
 @pytest.mark.parametrize('values, said', [
     (dict(h=2, d_k=32, d_v=32), 'trained with h=4, config.json says 2'),         # the same shapes, another function
@@ -98,10 +98,10 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     (dict(model=None), 'must be names with values'), (dict(model=[1]), 'must be names with values'), (dict(pad_id='x'), "pad_id='x'"), (dict(pad_id=5000), 'pad_id=5000'),
     (dict(P_drop=None), 'P_drop=None'), (dict(preprocessing=7), 'preprocessing=7'), (dict(source_lang=None), "source_lang=None")])
 def test_edited_configuration(own, capfd, values, said):
-    before = content(own)
-    change(own / 'config.json', **values)
-    for command in 'translate', 'evaluate', 'export': refused(in_here(capfd, command, own), said)
-    assert {k: v for k, v in content(own).items() if k != 'config.json'} == {k: v for k, v in before.items() if k != 'config.json'}
+    before = snapshot_dir(own)
+    edit_config(own / 'config.json', **values)
+    for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), said)
+    assert {k: v for k, v in snapshot_dir(own).items() if k != 'config.json'} == {k: v for k, v in before.items() if k != 'config.json'}
 
 ODD = [None, True, -1, 0, 1e308, 10**40, '', 'x', [], {}, [1, 2], {'a': 1}, 3.5, float('nan'), 'a' * 10**5]
 
@@ -123,11 +123,11 @@ def mutated(data, rng):
 @pytest.mark.nightly
 def test_any_configuration(own):
     "Whatever a configuration says, it is refused in words that name it, or changes nothing."
-    from annotated_transformer.cli.main import mendable
+    from annotated_transformer.cli.main import _user_message
     write_to = lambda: Translator.from_pretrained(own, device='cpu').translate(['twenty-one'], beam=1)
     whole, right, rng, refusals = (own / 'config.json').read_bytes(), write_to(), random.Random(0), 0
     for _ in range(100):
         (own / 'config.json').write_bytes(mutated(whole, rng))
         try: assert write_to() == right, (own / 'config.json').read_bytes()
-        except (ValueError, OSError) as e: refusals += str(own) in mendable(e)
+        except (ValueError, OSError) as e: refusals += str(own) in _user_message(e)
     assert refusals > 40

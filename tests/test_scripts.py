@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, python
+from helpers import ROOT, run_python
 
 PEERS = {'hugging_face.py': 'transformers'}               # what only the bench extra installs
 
@@ -26,7 +26,7 @@ def test_every_script_starts(script, monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 def test_the_benchmark_of_the_data(tmp_path):
-    result = python(ROOT / 'benchmarks/data.py', '--pairs', 1000, '--vocab', 120, '--out', tmp_path / 'x.json')
+    result = run_python(ROOT / 'benchmarks/data.py', '--pairs', 1000, '--vocab', 120, '--out', tmp_path / 'x.json')
     assert result.returncode == 0, result.stderr
     seconds = json.loads((tmp_path / 'x.json').read_text())['1000 pairs']['first']['seconds']
     assert {'fingerprint', 'read and split', 'learn pieces', 'cut into pieces', 'store'} <= set(seconds)

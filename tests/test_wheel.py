@@ -7,27 +7,27 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from check import scratch
-from helpers import ONE, ROOT, SMALL, flags, ran
+from check import clean_checkout
+from helpers import SINGLE_THREAD_ENV, ROOT, SMALL_OVERRIDES, cli_args, assert_success
 
 
 @pytest.fixture(scope='module')
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp('wheel')
-    with scratch(ROOT) as copy:
+    with clean_checkout(ROOT) as copy:
         result = subprocess.run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w', folder, copy], capture_output=True, text=True)
     if result.returncode and 'No matching distribution' in result.stderr: pytest.skip('no package index for setuptools')
-    path, = ran(result) and folder.glob('*.whl')
+    path, = assert_success(result) and folder.glob('*.whl')
     return path
 
 @pytest.fixture(scope='module')
 def installed(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp('site')
-    ran(subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--no-index', '--target', folder, wheel], capture_output=True, text=True))
+    assert_success(subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--no-index', '--target', folder, wheel], capture_output=True, text=True))
     return folder
 
 def run(installed, *args, cwd):
-    return subprocess.run(list(map(str, args)), cwd=cwd, env=ONE | {'PYTHONPATH': str(installed)}, capture_output=True, text=True, timeout=300)
+    return subprocess.run(list(map(str, args)), cwd=cwd, env=SINGLE_THREAD_ENV | {'PYTHONPATH': str(installed)}, capture_output=True, text=True, timeout=300)
 
 def test_what_is_in_it(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
@@ -36,12 +36,12 @@ def test_what_is_in_it(wheel):
     assert not [n for n in names if n.startswith(('tests/', 'nbs/', 'tools/', 'experiments/', 'benchmarks/'))]
 
 def test_demo_and_launch(installed, tmp_path):
-    home = ran(run(installed, sys.executable, '-c', 'import annotated_transformer as at; print(at.__file__)', cwd=tmp_path)).stdout
+    home = assert_success(run(installed, sys.executable, '-c', 'import annotated_transformer as at; print(at.__file__)', cwd=tmp_path)).stdout
     assert Path(home.strip()).is_relative_to(installed)
-    demo = ran(run(installed, installed / 'bin/transformer_demo', *flags(SMALL), cwd=tmp_path))
+    demo = assert_success(run(installed, installed / 'bin/transformer_demo', *cli_args(SMALL_OVERRIDES), cwd=tmp_path))
     assert demo.stdout.splitlines()[-1].startswith('exact match: ') and len([*(tmp_path / 'runs/demo').glob('*.png')]) == 2
-    ran(run(installed, sys.executable, '-m', 'accelerate.commands.launch', '--cpu', '--num_processes', 1, '-m', 'annotated_transformer.training', '--recipe', 'demo',
-            *flags(SMALL), '--out', 'launched', cwd=tmp_path))
+    assert_success(run(installed, sys.executable, '-m', 'accelerate.commands.launch', '--cpu', '--num_processes', 1, '-m', 'annotated_transformer.training', '--recipe', 'demo',
+            *cli_args(SMALL_OVERRIDES), '--out', 'launched', cwd=tmp_path))
     assert (tmp_path / 'launched/model.safetensors').is_file()
 
 def test_every_command_is_there(installed, tmp_path):

@@ -7,18 +7,18 @@ import argparse, ast, base64, csv, json, os, posixpath, re, shutil, subprocess, 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from readme import site_of
+from readme import site_url
 
 ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
 MAX_LINES, MAX_IMAGE = 40, 120_000
 
-def surroundings():
+def subprocess_env():
     "As a user has them (nbdev does nothing at all where IN_TEST is set), one thread per process."
     return {k: v for k, v in os.environ.items() if k != 'IN_TEST'} | {'OMP_NUM_THREADS': '1'}
 
 def run(*cmd, cwd):
     "What `cmd` gives."
-    return subprocess.run(list(map(str, cmd)), cwd=cwd, env=surroundings(), capture_output=True, text=True, errors='replace')
+    return subprocess.run(list(map(str, cmd)), cwd=cwd, env=subprocess_env(), capture_output=True, text=True, errors='replace')
 
 def tail(result, n=12): return '\n'.join((result.stdout + result.stderr).strip().splitlines()[-n:])
 
@@ -33,17 +33,17 @@ def cells(path, kind='code'):
     for i, c in enumerate(json.loads(path.read_text(encoding='utf-8'))['cells']):
         if c['cell_type'] == kind: yield c.get('id', f'number {i}'), ''.join(c['source']), c.get('outputs', [])
 
-def module_of(path):
+def exported_module(path):
     "The module that a notebook exports to, or None."
     found = [m[1] for _, source, _ in cells(path) if (m := re.search(r'^#\| *default_exp +(\S+)', source, re.MULTILINE))]
     return found[0] if found else None
 
-def naming(path, key, faults):
+def error_reporter(path, key, faults):
     "A function that adds to `faults` one of this cell."
     return lambda text: faults.append(f'{page(path)}, cell {key}: {text}')
 
 @contextmanager
-def scratch(root):
+def clean_checkout(root):
     "A copy of all files that git holds or would add. Links stay links."
     files = run('git', 'ls-files', '-coz', '--exclude-standard', cwd=root)
     assert files.returncode == 0, f'{root} is not a git repository: {files.stderr}'
@@ -54,7 +54,7 @@ def scratch(root):
             shutil.copy2(root/f, Path(tmp)/f, follow_symlinks=False)
         yield Path(tmp)
 
-def changed(root, folder, pattern):
+def changed_files(root, folder, pattern):
     "Files below `root` and its copy that match `pattern` and differ."
     names = {p.relative_to(r) for r in (root, folder) for p in r.glob(pattern)}
     return sorted(str(f) for f in names if not all((r/f).exists() for r in (root, folder))
@@ -64,20 +64,20 @@ def changed(root, folder, pattern):
 
 def clean(root):
     "`nbdev_clean` has nothing to do."
-    with scratch(root) as copy:
+    with clean_checkout(root) as copy:
         result = run(BIN/'nbdev_clean', cwd=copy)
         if result.returncode: return [tail(result)]
-        return [f'{f} is not clean: run `nbdev_clean`' for f in changed(root, copy, 'nbs/**/*.ipynb')]
+        return [f'{f} is not clean: run `nbdev_clean`' for f in changed_files(root, copy, 'nbs/**/*.ipynb')]
 
 def sync(root):
     "`nbdev_export` has nothing to do, and every module has its notebook."
-    with scratch(root) as copy:
+    with clean_checkout(root) as copy:
         for p in (copy/PACKAGE).rglob('*.py'):
             if p.name != '__init__.py': p.unlink()
         result = run(BIN/'nbdev_export', cwd=copy)
         if result.returncode: return [tail(result)]
         return [f'{f} is not what the notebooks say: edit the notebook, run `nbdev_export`, add the file to git'
-                for p in (f'{PACKAGE}/**/*.py', 'pyproject.toml') for f in changed(root, copy, p)]
+                for p in (f'{PACKAGE}/**/*.py', 'pyproject.toml') for f in changed_files(root, copy, p)]
 
 def imports(root):
     "The layers of the package import downwards only (import-linter); cells import nothing beside other code."
@@ -86,7 +86,7 @@ def imports(root):
     for path in notebooks(root):
         for key, source, _ in cells(path):
             if source.lstrip().startswith('%%'): continue
-            fault = naming(path, key, faults)
+            fault = error_reporter(path, key, faults)
             try: tree = ast.parse(re.sub(r'^(\s*)[%!].*', r'\1pass', source, flags=re.MULTILINE))
             except SyntaxError as e: fault(f'does not parse: {e}'); continue
             found = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
@@ -95,7 +95,7 @@ def imports(root):
                 fault('imports and other code: nbdev runs such a cell for the site; move the imports to a cell of their own')
     return faults
 
-ALONE = """import os, sys, traceback
+IMPORT_ALL = """import os, sys, traceback
 import accelerate, datasets, matplotlib.pyplot, sacrebleu, sacremoses, seaborn, torch      # slow to load, so once for all
 for name in sys.argv[1:]:
     if not os.fork():
@@ -108,7 +108,7 @@ def modules(root):
     "Every module imports alone, in a process that knows no other module of the package."
     names = ['.'.join(p.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
              for p in sorted((root/PACKAGE).rglob('*.py')) if p.name != '_modidx.py']
-    result = run(sys.executable, '-c', ALONE, *names, cwd=root)
+    result = run(sys.executable, '-c', IMPORT_ALL, *names, cwd=root)
     failed = re.findall(r'^(\S+) IMPORT (.*)$', result.stdout, re.MULTILINE)
     if result.returncode: return [tail(result)]
     return [f'`import {name}` fails: does an exported cell use a name from a cell that is not exported?\n{why}' for name, why in failed]
@@ -118,7 +118,7 @@ def cells_in_order(root):
     faults = []
     for path in notebooks(root):
         for key, source, outputs in cells(path):
-            fault = naming(path, key, faults)
+            fault = error_reporter(path, key, faults)
             lines = sum(bool(line.strip()) and not line.startswith('#|') for line in source.splitlines())
             flags = set(re.findall(r'^#\| *([\w-]+)', source, re.MULTILINE))
             if lines > MAX_LINES: fault(f'{lines} lines of code: split it, {MAX_LINES} is the limit')
@@ -217,7 +217,7 @@ def links(root):
     for path in notebooks(root):
         shown = [(key, ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path) for o in outputs if 'text/markdown' in o.get('data', {})]
         for key, source in [(key, s) for key, s, _ in cells(path, 'markdown')] + shown:
-            fault = naming(path, key, faults)
+            fault = error_reporter(path, key, faults)
             for name in sorted({*re.findall(r'\\(?:tag|Big[lr])(?![a-z])', source)}): fault(f'the pages show formulas as MathML, which knows no {name}: write \\qquad (1), \\left or \\right')
             for name in re.findall(r'\[`\w+`\]\(', source): fault(f'{name}…): nbdev links names in code by itself, and a link within a link breaks the page: write words')
             source = re.sub(r'```.*?```|`[^`\n]*`|\$\$.*?\$\$', '', source, flags=re.DOTALL)
@@ -239,7 +239,7 @@ def links(root):
 
 def pages(root):
     "nbdev can make the pages of the site (Quarto then renders them); links to a place on a page arrive, nbdev's to definitions too."
-    with scratch(root) as copy:
+    with clean_checkout(root) as copy:
         result = run(sys.executable, '-c', 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)', cwd=copy)
         if result.returncode:
             causes = re.findall(r'^\w+Error: .*', result.stderr, re.MULTILINE)[-1:] + [result.stderr.rpartition('\nException: ')[2].strip()]
@@ -260,7 +260,7 @@ def pages(root):
             code = {c['id']: ''.join(c['source']) for c in shown if c['cell_type'] == 'code' and (c['source'] or c['outputs'])}
             anchors[address(name)] = {slug(h) for h in re.findall(r'^#+ +(.+?) *$', text, re.MULTILINE)} | {*re.findall(r'\{#([\w.-]+)', text)} | {
                 (re.findall(r'^#\| *label: *(\S+)', source, re.MULTILINE) or [key])[0] for key, source in code.items()}
-            text = text.replace(f']({site_of(root)}/', '](' + '../' * name.count('/'))        # nbdev's own links, if no processor has made them relative
+            text = text.replace(f']({site_url(root)}/', '](' + '../' * name.count('/'))        # nbdev's own links, if no processor has made them relative
             linked |= {(address(file, name) if file else address(name), anchor, name)
                        for file, anchor in re.findall(r'\]\((?!\w+:)([^)\s#]*\.(?:html|ipynb))?#([\w.-]+)\)', text)}
         return faults + [f'{name} links to {file}.html#{anchor}: no heading, label, cell or exported definition of that page has this name, see `Anchors` in library/analysis/docs'
@@ -283,7 +283,7 @@ def spelling(root):
 
 CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint, scripts=scripts)
 
-def timed(check, root):
+def run_check(check, root):
     "The faults that a check found, and how long it took."
     start = time.time()
     try: faults = check(root)
@@ -299,7 +299,7 @@ def main():
     if unknown := set(args.names) - set(CHECKS): parser.error(f'no check is called {", ".join(sorted(unknown))}')
     names = args.names or [*CHECKS]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {pool.submit(timed, CHECKS[name], root): name for name in names}
+        jobs = {pool.submit(run_check, CHECKS[name], root): name for name in names}
         for job in as_completed(jobs):
             faults, seconds = job.result()
             failed += bool(faults)

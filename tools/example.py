@@ -16,9 +16,9 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 
 RESULTS = Path(__file__).resolve().parents[1]/'nbs'/'results'
-RECIPE, CHANGES, SOURCE, TARGET = 'demo', dict(d_model=32, d_ff=64, max_tokens=2048, max_steps=1500, peak_lr=6e-3, save_every='250 steps'), 'twenty-one', 'einundzwanzig'
+RECIPE, OVERRIDES, SOURCE, TARGET = 'demo', dict(d_model=32, d_ff=64, max_tokens=2048, max_steps=1500, peak_lr=6e-3, save_every='250 steps'), 'twenty-one', 'einundzwanzig'
 
-def passing(model, src, tgt):
+def collect_activations(model, src, tgt):
     "What passes through `model`, one sentence: name → tensor."
     seen, hooks, attentions = {}, [], [m for m in model.modules() if hasattr(m, 'keep_weights')]
     for m in attentions: m.keep_weights = True
@@ -37,7 +37,7 @@ def passing(model, src, tgt):
 def main():
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
-        train(get_recipe(RECIPE, **CHANGES), 'numbers', folder)
+        train(get_recipe(RECIPE, **OVERRIDES), 'numbers', folder)
         translator = Translator.from_pretrained(folder, device='cpu')
         config = json.loads((Path(folder)/'config.json').read_text())
     model, t = translator.models[0], translator.tokenizer
@@ -45,12 +45,12 @@ def main():
         for p in model.parameters(): p.copy_(p.half())
         (src,), (tgt,) = t.encode([SOURCE]), t.encode([TARGET])
         src, tgt = [*src, t.eos_id], [t.bos_id, *tgt, t.eos_id]
-        seen = passing(model, torch.tensor([src]), torch.tensor([tgt[:-1]]))
+        seen = collect_activations(model, torch.tensor([src]), torch.tensor([tgt[:-1]]))
     if translator.translate([SOURCE]) != [TARGET]: sys.exit(f'error: the model writes {translator.translate([SOURCE])[0]!r} for {SOURCE!r}')
     weights = {name: p.half() for name, p in model.named_parameters()}
     save_file({k: v.contiguous() for k, v in (weights | seen).items()}, RESULTS/'example.safetensors')
     name = lambda i: {t.bos_id: '<bos>', t.eos_id: '<eos>', t.pad_id: '<pad>'}.get(i) or t.pieces([i])[0]
-    record = dict(command='python tools/example.py', recipe=f'{RECIPE} with ' + ' '.join(f'{k}={v!r}' for k, v in CHANGES.items()), versions={p: version(p) for p in ('annotated_transformer', 'torch')},
+    record = dict(command='python tools/example.py', recipe=f'{RECIPE} with ' + ' '.join(f'{k}={v!r}' for k, v in OVERRIDES.items()), versions={p: version(p) for p in ('annotated_transformer', 'torch')},
                   model=config['model'], pieces=[name(i) for i in range(model.config.vocab_size)], bos_id=t.bos_id, eos_id=t.eos_id, pad_id=t.pad_id,
                   source=SOURCE, target=TARGET, src=src, tgt=tgt)
     (RESULTS/'example.json').write_text(json.dumps(record, ensure_ascii=False, indent=1) + '\n')

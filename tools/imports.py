@@ -12,7 +12,7 @@ import grimp
 
 ROOT, PACKAGE = Path(__file__).resolve().parents[1], 'annotated_transformer'
 
-def arrows_of(graph, folded):
+def import_graph(graph, folded):
     "Room → rooms that it imports. Empty `__init__` files and nbdev's index are no rooms."
     def room(name):
         parts = name.split('.')[1:]
@@ -24,7 +24,7 @@ def arrows_of(graph, folded):
         rooms.setdefault(room(module), set()).update(imported - {room(module)})
     return rooms
 
-def floors_of(rooms):
+def layer_depths(rooms):
     "The floor of each room: one above the highest that it imports. Raises CycleError where there is none."
     floors = {}
     for name in TopologicalSorter(rooms).static_order():
@@ -37,11 +37,11 @@ def main():
     parser.add_argument('--list', action='store_true', help='print the arrows')
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    rooms = arrows_of(grimp.build_graph(PACKAGE, cache_dir=None), args.folded)
+    rooms = import_graph(grimp.build_graph(PACKAGE, cache_dir=None), args.folded)
     if args.list:
         for name in sorted(rooms): print(f'{name}: {" ".join(sorted(rooms[name]))}')
     arrows = sum(map(len, rooms.values()))
-    try: print(f'{len(rooms)} rooms, {max(floors_of(rooms).values())} floors, {arrows} arrows, no circle')
+    try: print(f'{len(rooms)} rooms, {max(layer_depths(rooms).values())} floors, {arrows} arrows, no circle')
     except CycleError as e: print(f'{len(rooms)} rooms, {arrows} arrows, a circle: {" → ".join(reversed(e.args[1]))}')
 
 if __name__ == '__main__': main()

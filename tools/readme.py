@@ -8,13 +8,13 @@ from nbconvert import MarkdownExporter
 IMAGES = 'nbs/images/readme'
 DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.MULTILINE)
 CALLOUT = re.compile(r'^::: *\{\.callout-(\w+)(?: title="(.*?)")?.*?\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
-ONLY_SITE = re.compile(r'^::: *\{\.content-visible when-format="html"\}\n.*?\n:::$', re.MULTILINE | re.DOTALL)
-ONLY_HERE = re.compile(r'^::: *\{\.content-visible unless-format="html"\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
-SHELVES = {'The book': '[0-9]*.ipynb', 'Predecessors': 'predecessors/*.ipynb', 'Experiments': 'lab/*.ipynb', 'Guides': 'guide/*.ipynb',
+SITE_ONLY = re.compile(r'^::: *\{\.content-visible when-format="html"\}\n.*?\n:::$', re.MULTILINE | re.DOTALL)
+README_ONLY = re.compile(r'^::: *\{\.content-visible unless-format="html"\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
+SECTIONS = {'The book': '[0-9]*.ipynb', 'Predecessors': 'predecessors/*.ipynb', 'Experiments': 'lab/*.ipynb', 'Guides': 'guide/*.ipynb',
            'The library': 'library/**/*.ipynb'}
 LINK = re.compile(r'(\]\()(?!\w+:|[/#])([^)\s]+)(\))')
 
-def from_root(markdown, site):
+def rewrite_links(markdown, site):
     "Links that start in nbs/ start in the root, a page is linked on the site with its notebook beside it; callouts are plain quotes."
     def quote(m):
         text = f'**{m[2] or m[1].capitalize()}**\n\n{m[3].strip()}'
@@ -23,26 +23,26 @@ def from_root(markdown, site):
         here = posixpath.normpath(posixpath.join('nbs', m[2]))
         page, _, anchor = m[2].partition('#')
         if not page.endswith('.ipynb'): return m[1] + here + m[3]
-        return f'{m[1]}{address(page, site)}{"#" * bool(anchor)}{anchor}) <sup>[nb](nbs/{page})</sup>'
-    return LINK.sub(link, CALLOUT.sub(quote, ONLY_HERE.sub(r'\1', ONLY_SITE.sub('', markdown))))
+        return f'{m[1]}{page_url(page, site)}{"#" * bool(anchor)}{anchor}) <sup>[nb](nbs/{page})</sup>'
+    return LINK.sub(link, CALLOUT.sub(quote, README_ONLY.sub(r'\1', SITE_ONLY.sub('', markdown))))
 
 def settings(root):
     config = ConfigParser(interpolation=BasicInterpolation())
     config.read(root/'settings.ini', encoding='utf-8')
     return config['DEFAULT']
 
-def address(notebook, site):
+def page_url(notebook, site):
     "Where a notebook, named by its path below nbs/, is on the site."
     folder, name = posixpath.split(notebook)
     return posixpath.join(site, folder, re.sub(r'^[0-9]+[a-z]*_', '', name).removesuffix('.ipynb') + '.html')
 
-def site_of(root): c = settings(root); return c['doc_host'] + c['doc_baseurl']
+def site_url(root): c = settings(root); return c['doc_host'] + c['doc_baseurl']
 
-def shown(cell, site):
+def prepare_cell(cell, site):
     "Make `cell` what the site shows of it, without `#|` lines; False if that is nothing."
-    if cell.cell_type == 'markdown': cell.source = from_root(cell.source, site)
+    if cell.cell_type == 'markdown': cell.source = rewrite_links(cell.source, site)
     for o in cell.get('outputs', []):
-        if 'text/markdown' in o.get('data', {}): o.data['text/markdown'] = from_root(''.join(o.data['text/markdown']), site)
+        if 'text/markdown' in o.get('data', {}): o.data['text/markdown'] = rewrite_links(''.join(o.data['text/markdown']), site)
     if cell.cell_type != 'code': return cell.cell_type == 'markdown'
     flags = dict(DIRECTIVE.findall(cell.source))
     cell.source = DIRECTIVE.sub('', cell.source).strip()
@@ -56,20 +56,20 @@ def llms(root):
     "A table of contents for language models (llmstxt.org): each chapter's title, address and one line."
     c = settings(root)
     lines = [f'# {c["title"]}', '', f'> {c["description"]}']
-    for shelf, pattern in SHELVES.items():
+    for shelf, pattern in SECTIONS.items():
         lines += ['', f'## {shelf}', '']
         for path in sorted((root/'nbs').glob(pattern)):
             name = path.relative_to(root/'nbs').as_posix()
             if not (first := re.match(r'# (.+)\n\n> (.+)', nbformat.read(path, 4).cells[0].source)): sys.exit(f'{name}: begin with `# title` and `> one line`')
             title, line = first.groups()
-            lines.append(f'- [{title}]({address(name, site_of(root))}): {line}')
+            lines.append(f'- [{title}]({page_url(name, site_url(root))}): {line}')
     return '\n'.join(lines) + '\n'
 
 def readme(root):
     "The files to write: {path: bytes}."
     nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
     nb.metadata.language_info = {'name': 'python'}
-    nb.cells = [c for c in nb.cells if shown(c, site_of(root))]
+    nb.cells = [c for c in nb.cells if prepare_cell(c, site_url(root))]
     text, resources = MarkdownExporter().from_notebook_node(nb, dict(unique_key='index', output_files_dir=IMAGES))
     def image(m):
         data = nb.cells[int(m[2])].metadata

@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import check
+from ..utils.validation import validate_fields
 
 # %% ../../nbs/predecessors/adaptive_computation_time.ipynb #draw-parity
 def draw_parity(
@@ -21,7 +21,7 @@ def draw_parity(
 ) -> tuple[Tensor, Tensor]:      # (B, n), (B)
     """Vectors whose first k numbers, k from 1 to n, are +1 or −1, and 1 where the
     number of +1s is odd. Raises ValueError if n or size is below 1."""
-    check(dict(n=n, size=size), 'n size', least=1)
+    validate_fields(dict(n=n, size=size), 'n size', ge=1)
     k = torch.randint(1, n + 1, (size, 1), generator=draw)
     signs = torch.randint(2, (size, n), generator=draw) * 2. - 1
     x = signs * (torch.arange(n) < k)
@@ -34,8 +34,8 @@ class InnerCell(nn.Module):
     "A recurrent cell for several steps on one input. Raises ValueError on bad sizes."
     def __init__(self, d_in:int, d:int, kind:str='rnn'):
         super().__init__()
-        check(dict(d_in=d_in, d=d), 'd_in d', least=1)
-        check(dict(kind=kind), 'kind', among=cell_kinds)
+        validate_fields(dict(d_in=d_in, d=d), 'd_in d', ge=1)
+        validate_fields(dict(kind=kind), 'kind', choices=cell_kinds)
         self.d_in, self.cell = d_in, cell_kinds[kind](d_in + 1, d)
 
     def step(self, x:Tensor, state, new:bool):            # (B, d_in), (B, d) or None
@@ -52,7 +52,7 @@ class RepeatedCell(InnerCell):
         kind:str='rnn',      # or 'gru', 'lstm', whose state is two tensors
     ):
         super().__init__(d_in, d, kind)
-        check(dict(times=times), 'times', least=1)
+        validate_fields(dict(times=times), 'times', ge=1)
         self.times = times
 
     def forward(self,
@@ -85,7 +85,7 @@ def parity_loss(
     tau:float=0.,            # price of an inner step
 ) -> Tensor:
     "Equation 12 of Graves 2016. Raises ValueError if the price is negative."
-    check(dict(tau=tau), 'tau', least=0)
+    validate_fields(dict(tau=tau), 'tau', ge=0)
     logits, ponder, _ = model(x)
     wrong = F.binary_cross_entropy_with_logits(logits, odd.float())
     return wrong + tau * ponder.mean()
@@ -120,8 +120,8 @@ class AdaptiveCell(InnerCell):
         frozen:bool=False,       # it says σ(bias) to everything, and does not learn
     ):
         super().__init__(d_in, d, kind)
-        check(dict(most=most), 'most', least=1)
-        check(dict(epsilon=epsilon), 'epsilon', least=0, below=1)
+        validate_fields(dict(most=most), 'most', ge=1)
+        validate_fields(dict(epsilon=epsilon), 'epsilon', ge=0, lt=1)
         self.most, self.epsilon, self.halt = most, epsilon, nn.Linear(d, 1)
         nn.init.constant_(self.halt.bias, bias)
         if frozen: nn.init.zeros_(self.halt.weight); self.halt.requires_grad_(False)

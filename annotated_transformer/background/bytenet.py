@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import UserError, check, check_types
+from ..utils.validation import UserError, validate_fields, validate_types
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/bytenet.ipynb #dilated-conv
@@ -90,13 +90,13 @@ class ByteNetConfig:
     def __post_init__(self):
         if isinstance(self.dilations, tuple):
             object.__setattr__(self, 'dilations', list(self.dilations))
-        check_types(self)
+        validate_types(self)
         values = vars(self)
-        check(values, 'vocab_size k sets max_len src_vocab_size', least=1)
-        check(values, 'd_model', least=2)
-        check(values, 'a', above=0, most=100)
-        check(values, 'b', least=0)
-        check(values, 'P_drop eps_ls', least=0, below=1)
+        validate_fields(values, 'vocab_size k sets max_len src_vocab_size', ge=1)
+        validate_fields(values, 'd_model', ge=2)
+        validate_fields(values, 'a', gt=0, le=100)
+        validate_fields(values, 'b', ge=0)
+        validate_fields(values, 'P_drop eps_ls', ge=0, lt=1)
         if self.d_model % 2: raise UserError(
             f'd_model={self.d_model} is odd: a block works with half of it')
         if not self.dilations: raise UserError('dilations: at least one is needed')

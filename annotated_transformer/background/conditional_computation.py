@@ -9,7 +9,7 @@ __all__ = ['unevenness', 'MixtureOfExperts', 'ThinLSTM']
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import UserError, check
+from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/predecessors/conditional_computation.ipynb #unevenness
 def unevenness(
@@ -24,7 +24,7 @@ class MixtureOfExperts(nn.Module):
     Raises ValueError on impossible sizes."""
     def __init__(self, d:int, n:int, k:int=2, d_ff:int=32):
         super().__init__()
-        check(dict(d=d, n=n, k=k, d_ff=d_ff), 'd n k d_ff', least=1)
+        validate_fields(dict(d=d, n=n, k=k, d_ff=d_ff), 'd n k d_ff', ge=1)
         if k > n: raise UserError(f'k={k} experts cannot be asked: there are n={n}')
         self.n, self.k = n, k
         self.d = d
@@ -69,7 +69,7 @@ class ThinLSTM(nn.Module):
         rank:int=None,      # of the matrices; as they are when not given
     ):
         super().__init__()
-        check(dict(d=d, groups=groups, rank=rank), 'd groups rank', least=1)
+        validate_fields(dict(d=d, groups=groups, rank=rank), 'd groups rank', ge=1)
         if d % groups: raise UserError(f'd={d} is not a multiple of groups={groups}')
         self.d, self.groups, w = d, groups, d // groups
         def made():

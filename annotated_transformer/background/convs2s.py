@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
-from ..utils.validation import UserError, check, check_types
+from ..utils.validation import UserError, validate_fields, validate_types
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed
@@ -120,11 +120,11 @@ class ConvS2SConfig:
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
-        check_types(self)
-        check(vars(self), 'vocab_size d_model encoder_layers decoder_layers k max_len '
-              'src_vocab_size', least=1)
-        check(vars(self), 'P_drop eps_ls', least=0, below=1)
-        check(vars(self), 'looks', among=('all', 'first', 'last'))
+        validate_types(self)
+        validate_fields(vars(self), 'vocab_size d_model encoder_layers decoder_layers k max_len '
+              'src_vocab_size', ge=1)
+        validate_fields(vars(self), 'P_drop eps_ls', ge=0, lt=1)
+        validate_fields(vars(self), 'looks', choices=('all', 'first', 'last'))
         if self.k % 2 == 0: raise UserError(
             f'k={self.k} is even: the encoder needs as many neighbours on either side')
 

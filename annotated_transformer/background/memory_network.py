@@ -13,8 +13,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import trange
-from ..utils.validation import UserError, check
-from ..utils.io import reading
+from ..utils.validation import UserError, validate_fields
+from ..utils.io import open_maybe_compressed
 
 # %% ../../nbs/predecessors/memory_network.ipynb #question-class
 class Question(NamedTuple):
@@ -35,8 +35,8 @@ class MemoryNetwork(nn.Module):
         tying:str='adjacent',      # or 'layers', with the same matrices in all hops
     ):
         super().__init__()
-        check(dict(V=V, M=M, J=J, R=R, d=d, hops=hops), 'V M J R d hops', least=1)
-        check(dict(tying=tying), 'tying', among=('adjacent', 'layers'))
+        validate_fields(dict(V=V, M=M, J=J, R=R, d=d, hops=hops), 'V M J R d hops', ge=1)
+        validate_fields(dict(tying=tying), 'tying', choices=('adjacent', 'layers'))
         self.V, self.hops, self.adjacent = V, hops, tying == 'adjacent'
         n = hops + 1 if self.adjacent else 2
         made = lambda *shape: nn.Parameter(torch.randn(R, *shape) * .1)
@@ -105,7 +105,7 @@ def story_ids(
 ) -> tuple[Tensor, Tensor, Tensor]:   # stories (n, M, J), questions (n, J), answers (n)
     """Ids, the newest sentence first; only the last M are kept. Raises ValueError
     naming the question that has an unknown word, or a sentence longer than J."""
-    check(dict(M=M, J=J), 'M J', least=1)
+    validate_fields(dict(M=M, J=J), 'M J', ge=1)
     if not questions: raise UserError('no questions')
     at = {word: i for i, word in enumerate(words)}
     def padded(n, sentence):
@@ -151,8 +151,8 @@ def fit_memory(
     """Gradient descent, each matrix's gradient clipped to norm 40 (section 4.2, and
     the authors' program). Raises ValueError if the data do not fit the model, or a
     batch."""
-    check(dict(epochs=epochs, size=size), 'epochs size', least=1)
-    check(dict(lr=lr), 'lr', above=0)
+    validate_fields(dict(epochs=epochs, size=size), 'epochs size', ge=1)
+    validate_fields(dict(lr=lr), 'lr', gt=0)
     story, question, answer = data
     params, (M, J) = [*model.parameters()], story.shape[1:]
     R, n = len(params[0]), (story[..., 0] > 0).sum(-1, keepdim=True)
@@ -202,7 +202,7 @@ def read_babi(
     def wrong(n, why): raise UserError(f'{path}, line {n}: {why}')
     def words(text): return re.findall(r"[\w'-]+", text.lower())
     found, line, at = [], 0, {}
-    with reading(path) as raw: data = raw.read()
+    with open_maybe_compressed(path) as raw: data = raw.read()
     try: lines = data.decode('utf-8').splitlines()
     except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
     for n, text in enumerate(lines, 1):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import UserError, check
+from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/predecessors/neural_gpu.ipynb #written-sums
 def written_sums(
@@ -53,10 +53,10 @@ class ConvGRU(nn.Module):
     (Freivalds & Liepins 2017). Raises ValueError on impossible sizes."""
     def __init__(self, m:int, d_in:int=0, P_drop:float=.3, shifts:bool=True):
         super().__init__()
-        check(dict(m=m), 'm', least=3)
+        validate_fields(dict(m=m), 'm', ge=3)
         if m % 3: raise UserError(f'm={m} is not a multiple of 3')
-        check(dict(d_in=d_in), 'd_in', least=0)
-        check(dict(P_drop=P_drop), 'P_drop', least=0, below=1)
+        validate_fields(dict(d_in=d_in), 'd_in', ge=0)
+        validate_fields(dict(P_drop=P_drop), 'P_drop', ge=0, lt=1)
         self.shifts = shifts
         self.gates = nn.Conv1d(m + d_in, 2 * m, 3, padding=1)
         self.candidate = nn.Conv1d(m + d_in, m, 3, padding=1)
@@ -86,7 +86,7 @@ class NeuralGPU(nn.Module):
         P_drop:float=.3, shifts:bool=True,
     ):
         super().__init__()
-        check(dict(V_in=V_in, V_out=V_out), 'V_in V_out', least=2)
+        validate_fields(dict(V_in=V_in, V_out=V_out), 'V_in V_out', ge=2)
         self.cell = ConvGRU(m, 0, P_drop, shifts)
         self.read, self.write = nn.Embedding(V_in, m), nn.Linear(m, V_out)
         nn.init.xavier_uniform_(self.read.weight)
@@ -99,7 +99,7 @@ class NeuralGPU(nn.Module):
                 0 <= ids.min() <= ids.max() < self.read.num_embeddings):
             raise ValueError(f'ids {tuple(ids.shape)}: expected (B, n), each from 0 to '
                              f'{self.read.num_embeddings - 1}')
-        check(dict(steps=steps), 'steps', least=0)
+        validate_fields(dict(steps=steps), 'steps', ge=0)
         there = (ids > 0)[:, None].float()
         s = F.hardtanh(self.read(ids)).mT * there
         yield s
@@ -123,7 +123,7 @@ class ExtendedNeuralGPU(nn.Module):
         P_drop:float=.1,
     ):
         super().__init__()
-        check(dict(V=V), 'V', least=2)
+        validate_fields(dict(V=V), 'V', ge=2)
         if writes not in ('at once', 'markov', 'tape'): raise UserError(
             f"writes={writes!r}: expected 'at once', 'markov' or 'tape'")
         self.writes, self.reader = writes, ConvGRU(m, 0, P_drop)

@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import UserError, check
+from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/predecessors/neural_turing_machine.ipynb #content-weights
 def content_weights(
@@ -91,9 +91,9 @@ class NeuralTuringMachine(nn.Module):
         content:bool=True,        # a focus may be found by content
     ):
         super().__init__()
-        check(dict(d_in=d_in, d_out=d_out, N=N, W=W, d=d, R=R), 'd_in d_out N W d R',
-              least=1)
-        check(dict(shifts=shifts), 'shifts', least=0)
+        validate_fields(dict(d_in=d_in, d_out=d_out, N=N, W=W, d=d, R=R), 'd_in d_out N W d R',
+              ge=1)
+        validate_fields(dict(shifts=shifts), 'shifts', ge=0)
         if 2 * shifts + 1 > N: raise UserError(
             f'shifts={shifts} places do not fit in a memory of N={N}')
         self.d_in, self.N, self.W, self.content = d_in, N, W, content
@@ -162,8 +162,8 @@ def draw_copies(
     draw:torch.Generator=None,
 ) -> tuple[Tensor, Tensor]:      # (R, B, 2n + 2, bits + 2), (R, B, n, bits)
     "Mark, random vectors, mark, silence. Raises ValueError if a number is below 1."
-    check(dict(bits=bits, longest=longest, size=size, R=R, n=n),
-          'bits longest size R n', least=1)
+    validate_fields(dict(bits=bits, longest=longest, size=size, R=R, n=n),
+          'bits longest size R n', ge=1)
     n = n or int(torch.randint(1, longest + 1, (), generator=draw))
     wanted = torch.randint(2, (R, size, n, bits), generator=draw).float()
     x = F.pad(wanted, (0, 2, 1, n + 1))
@@ -186,7 +186,7 @@ def judge_copies(
 ) -> Tensor:                     # (R, n)
     """Wrong bits of a sequence, vector by vector, the mean of new sequences. Raises
     ValueError if there are none, or they do not fit in the memory."""
-    check(dict(n=n, size=size), 'n size', least=1)
+    validate_fields(dict(n=n, size=size), 'n size', ge=1)
     draw = torch.Generator().manual_seed(seed)
     x, wanted = draw_copies(bits, n, size, R, n, draw)
     wrong = (model(x)[:, :, -n:] > 0) != (wanted > 0)
@@ -198,8 +198,8 @@ class CopyLSTM(nn.Module):
     if the inputs are for another R."""
     def __init__(self, d_in:int, d_out:int, d:int=256, layers:int=3, R:int=1):
         super().__init__()
-        check(dict(d_in=d_in, d_out=d_out, d=d, layers=layers, R=R),
-              'd_in d_out d layers R', least=1)
+        validate_fields(dict(d_in=d_in, d_out=d_out, d=d, layers=layers, R=R),
+              'd_in d_out d layers R', ge=1)
         self.read = nn.ModuleList(nn.LSTM(d_in, d, layers, batch_first=True)
                                   for _ in range(R))
         self.answer = nn.ModuleList(nn.Linear(d, d_out) for _ in range(R))

@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from ..utils.validation import UserError, check, check_types
+from ..utils.validation import UserError, validate_fields, validate_types
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config
@@ -36,13 +36,13 @@ class RecurrentConfig:
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
-        check_types(self)
+        validate_types(self)
         values = vars(self)
-        check(values, 'vocab_size d_model N D max_len src_vocab_size', least=1)
-        check(values, 'P_drop eps_ls', least=0, below=1)
-        check(values, 'cell', among=('gru', 'lstm'))
-        check(values, 'score', among=SCORES)
-        check(values, 'window', among=('global', 'local-m', 'local-p'))
+        validate_fields(values, 'vocab_size d_model N D max_len src_vocab_size', ge=1)
+        validate_fields(values, 'P_drop eps_ls', ge=0, lt=1)
+        validate_fields(values, 'cell', choices=('gru', 'lstm'))
+        validate_fields(values, 'score', choices=SCORES)
+        validate_fields(values, 'window', choices=('global', 'local-m', 'local-p'))
         if self.both_ways and self.d_model % 2: raise UserError(
             f'd_model={self.d_model} is odd: the two directions share it')
         if self.feeding and self.score in ('none', 'additive'): raise UserError(

@@ -9,12 +9,12 @@ __all__ = ['transformer_classify']
 import sys
 from contextlib import nullcontext
 from .main import main
-from .streams import blocks
+from .streams import _read_line_batches
 from ..inference.evaluation import test_split
 from ..inference.metrics import show_scores
 from ..inference.translator import Translator
 from ..tasks.classification.classifier import accuracy
-from ..utils.io import reading, write_line
+from ..utils.io import open_maybe_compressed, _write_line
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/classify.ipynb #command
@@ -38,10 +38,10 @@ def transformer_classify(
         sure = sum(p for _, p in found) / max(1, len(found))
         return show_scores(accuracy([label for label, _ in found], gold)
                            | {'mean probability of the label given': 100 * sure})
-    with reading(input) if input else nullcontext(sys.stdin.buffer) as raw:
-        for block in blocks(raw, input or 'standard input'):
+    with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
+        for block in _read_line_batches(raw, input or 'standard input'):
             labels = iter(translator.classify([line for line in block if line], top))
-            for line in block: write_line('\t'.join(
+            for line in block: _write_line('\t'.join(
                 f'{name}\t{p:.4f}' for name, p in next(labels)) if line else '')
 
 # %% ../../nbs/library/cli/classify.ipynb #start

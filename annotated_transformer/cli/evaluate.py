@@ -7,13 +7,13 @@ __all__ = ['transformer_evaluate']
 
 # %% ../../nbs/library/cli/evaluate.ipynb #imports
 from .main import main
-from .translate import open_translator
+from .translate import _load_translator
 from ..data.text_files import read_lines, read_parallel
 from ..inference.beam_search import check_search
 from ..inference.evaluation import evaluate, test_split
 from ..inference.metrics import (
     sacre_bleu, show_scores, significance, tokeniser)
-from ..utils.io import free_to_write, replace_text
+from ..utils.io import check_output_path, atomic_write_text
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
@@ -34,8 +34,8 @@ def transformer_evaluate(
     sacre_bleu([], tokenize=tokenize)      # refused before anything is translated
     if (src is None) != (ref is None):
         raise UserError('give both --src and --ref, or neither')
-    if out: free_to_write(out, (src, ref, baseline))
-    translator = open_translator(run_dir, engine, weights)
+    if out: check_output_path(out, (src, ref, baseline))
+    translator = _load_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
     else: sources, references = test_split(run_dir.split(',')[0])
     other = baseline and list(read_lines(baseline))
@@ -53,7 +53,7 @@ def transformer_evaluate(
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     show_scores(scores)
-    if out: replace_text(out, ''.join(h + '\n' for h in hypotheses))
+    if out: atomic_write_text(out, ''.join(h + '\n' for h in hypotheses))
 
 # %% ../../nbs/library/cli/evaluate.ipynb #start
 #| eval: false

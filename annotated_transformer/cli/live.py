@@ -8,7 +8,7 @@ __all__ = ['transformer_live']
 # %% ../../nbs/library/cli/live.ipynb #imports
 from pathlib import Path
 from .main import main
-from ..utils.io import free_to_write, replace_text
+from ..utils.io import check_output_path, atomic_write_text
 from ..web.live import live
 from ..utils.validation import UserError
 
@@ -22,9 +22,9 @@ def transformer_live(
     """Write a trained Transformer as a web page in which it runs: it translates, shows
     its attention, and can be taken apart."""
     if Path(out).suffix != '.html': raise UserError(f'{out}: write a .html file')
-    free_to_write(out)
+    check_output_path(out)
     view = live(run_dir, small, bits)
-    replace_text(out, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+    atomic_write_text(out, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>A Transformer to take apart</title><link rel="icon" href="data:,"><style>
 :root {{ color-scheme: light dark; }} body {{ max-width: 72rem; margin: 0 auto;

@@ -8,7 +8,7 @@ __all__ = ['transformer_score']
 # %% ../../nbs/library/cli/score.ipynb #imports
 import math, sys
 from .main import main
-from .translate import open_translator
+from .translate import _load_translator
 from ..data.text_files import read_parallel
 from ..utils.validation import UserError
 
@@ -23,7 +23,7 @@ def transformer_score(
     the model), and its number of tokens; to standard error, the perplexity of all."""
     if not (src and ref): raise UserError('give --src FILE and --ref FILE')
     sources, references = map(list, zip(*read_parallel(src, ref)))
-    scores = open_translator(run_dir, 'pytorch', weights).score(sources, references)
+    scores = _load_translator(run_dir, 'pytorch', weights).score(sources, references)
     known = [pair for pair in scores if not math.isnan(pair[0])]
     if not known: raise UserError('every line is longer than max_len')
     for line, (log_prob, n) in enumerate(scores, 1):

@@ -11,7 +11,7 @@ import hashlib, os, re
 from pathlib import Path
 from pkgutil import resolve_name
 from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder
-from ..utils.io import digest
+from ..utils.io import sha256_file
 from .number_names import draw_numbers, number_names
 from .text_files import (
     completed, find_text_files, read_split, split_files, store)
@@ -220,5 +220,5 @@ def fingerprint(
     else:
         for path in corpus_files(dataset, *pair, data_dir):
             name = os.fsencode(path.relative_to(data_dir))
-            whole.update(name + bytes.fromhex(digest(path)))
+            whole.update(name + bytes.fromhex(sha256_file(path)))
     return whole.hexdigest()

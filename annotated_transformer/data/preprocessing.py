@@ -16,8 +16,8 @@ from datasets import load_from_disk
 from filelock import FileLock
 from .batching import Batches, encode
 from .corpora import fingerprint, load, resolve_corpus
-from ..utils.validation import UserError, check, check_types
-from ..utils.io import claim, digest, lock_name
+from ..utils.validation import UserError, validate_fields, validate_types
+from ..utils.io import create_output_dir, sha256_file, _LOCK_FILE
 from .text_files import scratch_folder
 from .tokenizer import (
     Tokenizer, WrongVocabulary, moses_lc, tokenizer_files, training_text)
@@ -37,13 +37,13 @@ class Preparation:
     src_vocab_size: int | None = None   # tokens of the source, if it has its own
 
     def __post_init__(self):
-        check_types(self)
-        check(vars(self), 'vocab_size max_len src_vocab_size', least=1)
-        check(vars(self), 'preprocessing', among=kinds_of_text)
+        validate_types(self)
+        validate_fields(vars(self), 'vocab_size max_len src_vocab_size', ge=1)
+        validate_fields(vars(self), 'preprocessing', choices=kinds_of_text)
         if self.preprocessing in labelled and self.src_vocab_size is None: raise UserError(
             f'preprocessing={self.preprocessing!r} needs src_vocab_size: labels are no '
             'words of the text')
-        check(vars(self), 'overlong', among=('drop', 'error', 'truncate'))
+        validate_fields(vars(self), 'overlong', choices=('drop', 'error', 'truncate'))
 
 # %% ../../nbs/library/data/preprocessing.ipynb #data-key
 def data_key(
@@ -55,7 +55,7 @@ def data_key(
     "A digest of the corpus' bytes and of all that decides how it is cut."
     said = dict(corpus=fingerprint(corpus, data_dir)) | {
         k: v for k, v in asdict(preparation).items() if v is not None}
-    if tokenizer: said |= {p.name: digest(p) for p in tokenizer_files(tokenizer)}
+    if tokenizer: said |= {p.name: sha256_file(p) for p in tokenizer_files(tokenizer)}
     return sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 # %% ../../nbs/library/data/preprocessing.ipynb #cut
@@ -137,10 +137,10 @@ def make_data(
     """Learn the tokens from the train split and cut the corpus, unless there is
     `store`: it appears when it is whole; until then all is in `store`.tmp."""
     store.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f'{store}{lock_name}'):  # two runs of one corpus: the second waits
+    with FileLock(f'{store}{_LOCK_FILE}'):  # two runs of one corpus: the second waits
         if store.exists(): return
         tmp = Path(f'{store}.tmp')
-        claim(tmp, 'data'); shutil.rmtree(tmp); claim(tmp, 'data')    # what a kill left
+        create_output_dir(tmp, 'data'); shutil.rmtree(tmp); create_output_dir(tmp, 'data')    # what a kill left
         token = scratch_folder.set(tmp / 'scratch')
         (tmp / 'scratch').mkdir()
         try: cut(preparation, corpus, data_dir, tmp, tokenizer)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
-from ..utils.io import reading
+from ..utils.io import open_maybe_compressed
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/data/text_files.ipynb #read-lines
@@ -25,7 +25,7 @@ def read_lines(
 ):         # generator of its lines
     """Lines end at a line feed and nowhere else.
     Raises ValueError if the file is empty, damaged or not UTF-8."""
-    with reading(path) as f:
+    with open_maybe_compressed(path) as f:
         n = 0
         for n, line in enumerate(f, 1):
             if n == 1 and line == b'\xef\xbb\xbf': n = 0; break   # the mark alone

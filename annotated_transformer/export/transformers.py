@@ -10,7 +10,7 @@ import json, re, statistics
 from pathlib import Path
 import safetensors.torch, torch
 from datasets import load_from_disk
-from ..run_directory import RunDirectory, model_file
+from ..run_directory import RunDirectory, WEIGHTS_FILE
 from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
 from ..utils.validation import UserError
@@ -246,5 +246,5 @@ def to_transformers(
         indent = None if name == 'tokenizer' else 1
         text = json.dumps(says, ensure_ascii=False, indent=indent)
         (out / f'{name}.json').write_text(text + '\n', encoding='utf-8')
-    (out / model_file).write_bytes(tensors)
+    (out / WEIGHTS_FILE).write_bytes(tensors)
     (out / 'README.md').write_text(readme, encoding='utf-8')

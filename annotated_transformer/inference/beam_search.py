@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ..utils.validation import UserError, check, fits
+from ..utils.validation import UserError, validate_fields, check_host_memory
 from ..model.seq2seq import check_incremental
 from ..cpu import top_k
 
@@ -108,9 +108,9 @@ def check_search(
     n_best:int=1,
 ):
     "What every engine's search asks for. Raises ValueError on impossible values."
-    check(dict(beam=beam), 'beam', least=1, most=10_000)
-    check(dict(alpha=alpha), 'alpha', least=0, most=10)
-    check(dict(n_best=n_best), 'n_best', least=1, most=beam)
+    validate_fields(dict(beam=beam), 'beam', ge=1, le=10_000)
+    validate_fields(dict(alpha=alpha), 'alpha', ge=0, le=10)
+    validate_fields(dict(n_best=n_best), 'n_best', ge=1, le=beam)
 
 def begin_all(models:list, src:Tensor, bos_id:int) -> list:
     "The state of each model. Raises ValueError as `check_incremental`."
@@ -125,8 +125,8 @@ def ready(
 ) -> tuple[list, list[int]]:   # models; longest translation of each source, with eos
     "Raises ValueError if a model is not in evaluation mode, or memory is too small."
     models = models if isinstance(models, (list, tuple)) else [models]
-    check(dict(extra=extra), 'extra', least=0)
-    fits(8 * beam * models[0].config.vocab_size, f'beam={beam}')
+    validate_fields(dict(extra=extra), 'extra', ge=0)
+    check_host_memory(8 * beam * models[0].config.vocab_size, f'beam={beam}')
     if len({(m.config.vocab_size, m.pad_id) for m in models}) > 1: raise UserError(
         'models of different vocabularies cannot be averaged')
     if any(m.training for m in models):

@@ -11,8 +11,8 @@ import re
 from importlib.util import find_spec
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
-from ..utils.io import bare
-from ..utils.validation import UserError, check
+from ..utils.io import strip_invisible
+from ..utils.validation import UserError, validate_fields
 from ..data.tokenizer import moses_lc, without_blanks
 
 # %% ../../nbs/61ab_scores.ipynb #compound-split
@@ -53,7 +53,7 @@ def sacre_bleu(
 ) -> BLEU:
     """sacreBLEU's metric, of effective order where no reference has four tokens.
     Raises ValueError if the tokeniser is unknown or cannot be had."""
-    check(dict(tokenize=tokenize), 'tokenize', among=BLEU.TOKENIZERS)
+    validate_fields(dict(tokenize=tokenize), 'tokenize', choices=BLEU.TOKENIZERS)
     name = tokenize or tokeniser(lang)
     try: metric = BLEU(tokenize=name, lowercase=lowercase)
     except (RuntimeError, OSError) as e:       # how to install it, or to be downloaded
@@ -104,7 +104,7 @@ def bleu(
 # %% ../../nbs/61ab_scores.ipynb #show-scores
 def exact(hypotheses, references, lowercase=False) -> str:
     "How many are right to the letter but for blanks at the ends, '97.0 % (97/100)'."
-    same = lambda text: bare(text.lower() if lowercase else text)
+    same = lambda text: strip_invisible(text.lower() if lowercase else text)
     hits = sum(same(h) == same(r) for h, r in zip(hypotheses, references))
     return f'{100 * hits / len(references):.1f} % ({hits}/{len(references)})'
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
-from ..run_directory import RunDirectory, check_alike, load_model
-from ..utils.io import bare, claim, one_line, replace_text
-from ..utils.validation import UserError, check
+from ..run_directory import RunDirectory, _check_ensemble, load_model
+from ..utils.io import strip_invisible, create_output_dir, _replace_newlines, atomic_write_text
+from ..utils.validation import UserError, validate_fields
 from annotated_transformer.inference.beam_search import (
     Hypothesis, beam_search, check_search)
 from .sampling import sample
@@ -37,12 +37,12 @@ class Translator:
         weights='average',   # as for `load_model`
         device=None,         # the GPU if there is one
     ):
-        "Load run directories. Raises as `load_model` and `check_alike`."
+        "Load run directories. Raises as `load_model` and `_check_ensemble`."
         several = isinstance(run_dir, (list, tuple))
         runs = [RunDirectory(d) for d in (run_dir if several else [run_dir])]
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
         config, tokenizer = runs[0].config, [run.tokenizer for run in runs][0]
-        check_alike(runs)
+        _check_ensemble(runs)
         shortest = min(run.config['model']['max_len'] for run in runs)
         config = config | dict(model=config['model'] | dict(max_len=shortest))
         models = [load_model(run, weights).to(device) for run in runs]
@@ -54,7 +54,7 @@ class Translator:
     def prepare(self, sentences, side):
         """As the training text of a side, 'source' or 'target', was prepared; without
         blanks and invisible characters at the ends."""
-        sentences = [*map(bare, sentences)]
+        sentences = [*map(strip_invisible, sentences)]
         moses = self.config['preprocessing'] == 'moses_lc'
         return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
 
@@ -69,12 +69,12 @@ def save_pretrained(self:Translator, folder):
     """Write what `from_pretrained` and `load_model` open: configuration, tokenizer and
     weights. Raises FileExistsError if the folder holds anything else."""
     model, = self.models                             # an ensemble is several runs
-    claim(folder, 'export')
+    create_output_dir(folder, 'export')
     run = RunDirectory(folder)
     weights = {name: p.detach() for name, p in model.named_parameters()}
     save_weights(weights, model.config, run.average_file)
     self.tokenizer.save(folder)
-    replace_text(run.config_file, json.dumps(self.config, indent=1))
+    atomic_write_text(run.config_file, json.dumps(self.config, indent=1))
 
 # %% ../../nbs/library/inference/translator.ipynb #search
 @patch
@@ -151,10 +151,10 @@ def n_best(self:Translator,
     cut is joined again, and its scores are added. Of a blank line they are blank."""
     if isinstance(sentences, str): raise UserError('give a list of sentences, not one')
     if temperature is None: check_search(beam, alpha, n)
-    else: check(dict(n=n), 'n', least=1); beam = 1
+    else: validate_fields(dict(n=n), 'n', ge=1); beam = 1
     most, cut = self.config['model']['max_len'], lambda s: [s]
     if by_sentence: cut = sentences_of
-    parts = [[p for s in cut(text) for p in self.split_long(s, most)] if bare(text)
+    parts = [[p for s in cut(text) for p in self.split_long(s, most)] if strip_invisible(text)
              else [] for text in sentences]
     find = partial(self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
     if temperature is not None: find = self.drawing(n, temperature, seed)
@@ -174,7 +174,7 @@ def n_best(self:Translator,
 def restore(self:Translator, texts):
     "Undo the preparation of the target text; each becomes one line."
     moses = self.config['preprocessing'] == 'moses_lc'
-    return [*map(one_line,
+    return [*map(_replace_newlines,
                  moses_detok(texts, self.config['target_lang']) if moses else texts)]
 
 @patch

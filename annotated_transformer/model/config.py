@@ -7,7 +7,7 @@ __all__ = ['presets', 'TransformerConfig', 'count_parameters']
 
 # %% ../../nbs/30_model_architecture.ipynb #imports
 from dataclasses import dataclass
-from ..utils.validation import UserError, check, check_types
+from ..utils.validation import UserError, validate_fields, validate_types
 
 # %% ../../nbs/30_model_architecture.ipynb #transformer-config
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class TransformerConfig:
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
-        check_types(self)
+        validate_types(self)
         values = vars(self)
-        check(values, 'vocab_size N d_model d_ff h d_k d_v max_len', least=1)
-        check(values, 'src_vocab_size', least=1)
-        check(values, 'P_drop P_attn eps_ls', least=0, below=1)
-        check(values, 'norm', among=('post', 'pre'))
-        check(values, 'positions', among=('sinusoidal', 'learned', 'none'))
+        validate_fields(values, 'vocab_size N d_model d_ff h d_k d_v max_len', ge=1)
+        validate_fields(values, 'src_vocab_size', ge=1)
+        validate_fields(values, 'P_drop P_attn eps_ls', ge=0, lt=1)
+        validate_fields(values, 'norm', choices=('post', 'pre'))
+        validate_fields(values, 'positions', choices=('sinusoidal', 'learned', 'none'))
         if None in (self.d_k, self.d_v) and self.d_model % self.h:
             raise UserError(f'h={self.h} does not divide d_model={self.d_model}: '
                              'give d_k and d_v')

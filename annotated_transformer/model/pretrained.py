@@ -12,7 +12,7 @@ import safetensors.torch
 from torch import nn
 from .seq2seq import get_architecture
 from ..utils.validation import (
-    NotFinite, UserError, check_types, checked)
+    NonFiniteError, UserError, validate_types, _dataclass_from_dict)
 
 # %% ../../nbs/library/model/pretrained.ipynb #text-config
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TextConfig:
     tokenizer_sha256: str | None = None         # of tokenizer.model
     source_tokenizer_sha256: str | None = None  # of source.model, where there is one
 
-    def __post_init__(self): check_types(self)
+    def __post_init__(self): validate_types(self)
 
 # %% ../../nbs/library/model/pretrained.ipynb #check-config
 def check_config(
@@ -42,11 +42,11 @@ def check_config(
         home = config.get('import_module')
         defined = f'. It was defined in {home}: --import {home}' if home else ''
         raise UserError(f'{where}: {e}{defined}') from e
-    settings = checked(kind, config['model'], where)
+    settings = _dataclass_from_dict(kind, config['model'], where)
     names = [k for k in TextConfig.__dataclass_fields__ if k in config]
     data = config.get('data', {})
     if not isinstance(data, dict): raise UserError(f'{where}: data={data!r} is no part')
-    text = checked(TextConfig, {k: config[k] for k in names}
+    text = _dataclass_from_dict(TextConfig, {k: config[k] for k in names}
                    | {k: data[k] for k in data if k == 'preprocessing'}, where)
     if not 0 <= text.pad_id < settings.vocab_size:
         raise UserError(f'{where}: pad_id={text.pad_id} is no token')
@@ -107,7 +107,7 @@ def read_weights(
         if w.shape != p.shape: wrong(f'{at} has shape {tuple(w.shape)}, '
                                      f'config.json asks for {tuple(p.shape)}')
         if not w.isfinite().all():
-            raise NotFinite(f'{path}: {at} holds numbers that are not finite')
+            raise NonFiniteError(f'{path}: {at} holds numbers that are not finite')
     if more := found.keys() - {k for names in same.values() for k in names}:
         wrong(f'this model has no {min(more)}')
     return weights

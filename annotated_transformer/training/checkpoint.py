@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
     set_model_state_dict, set_optimizer_state_dict)
-from ..utils.validation import NotFinite, UserError, check
-from ..utils.io import digest, link
+from ..utils.validation import NonFiniteError, UserError, validate_fields
+from ..utils.io import sha256_file, _hardlink_or_copy
 from ..model.pretrained import read_weights, save_weights
 from .distributed import any_says
 from ..run_directory import (
-    RunDirectory, digests_file, model_file, state_file, verify)
+    RunDirectory, _CHECKSUMS_FILE, WEIGHTS_FILE, _TRAINING_STATE_FILE, verify_checksums)
 from .train_step import Objective
 
 # %% ../../nbs/library/training/checkpoint.ipynb #write-checkpoint
@@ -38,16 +38,16 @@ def write_checkpoint(path:Path, weights:dict, config, state:dict, best=None):
     try:
         for left_over in path.parent.glob('*.tmp'): shutil.rmtree(left_over)
         tmp.mkdir(parents=True)
-        save_weights(weights, config, tmp / model_file)
-        torch.save(state, tmp / state_file)
+        save_weights(weights, config, tmp / WEIGHTS_FILE)
+        torch.save(state, tmp / _TRAINING_STATE_FILE)
         # safetensors shows its files to their owner only
-        shutil.copymode(tmp / state_file, tmp / model_file)
-        (tmp / digests_file).write_text(''.join(
-            f'{digest(p)}  {p.name}\n' for p in sorted(tmp.iterdir())))
+        shutil.copymode(tmp / _TRAINING_STATE_FILE, tmp / WEIGHTS_FILE)
+        (tmp / _CHECKSUMS_FILE).write_text(''.join(
+            f'{sha256_file(p)}  {p.name}\n' for p in sorted(tmp.iterdir())))
         for p in [*tmp.iterdir(), tmp]: sync(p)
         if best:
             Path(f'{best}.tmp').unlink(missing_ok=True)
-            link(tmp / model_file, f'{best}.tmp')
+            _hardlink_or_copy(tmp / WEIGHTS_FILE, f'{best}.tmp')
             Path(f'{best}.tmp').replace(best)
         shutil.rmtree(path, ignore_errors=True)
         tmp.rename(path)
@@ -85,14 +85,14 @@ def save_checkpoint(
     mine = [p.to_local() if hasattr(p, 'to_local') else p for p in plain.parameters()]
     bad = not all(p.detach().isfinite().all() for p in mine)
     if any_says(accelerator, bad)[0]:
-        raise NotFinite(f'a weight is not finite after update {step}: '
+        raise NonFiniteError(f'a weight is not finite after update {step}: '
                         'no checkpoint was written')
     weights = get_model_state_dict(plain, options=whole_state)
     state = get_optimizer_state_dict(plain, optimizer, options=whole_state)
     if not accelerator.is_main_process: return
     weights = {name: weights[name] for name, _ in plain.named_parameters()}
     run = RunDirectory(run_dir)
-    path = run.checkpoint_folder / f'{kind}-{step:08d}'
+    path = run.checkpoint_dir / f'{kind}-{step:08d}'
     write_checkpoint(
         path, weights, getattr(plain, 'config', None),
         dict(step=step, optimizer=state, processes=accelerator.num_processes,
@@ -133,8 +133,8 @@ def load_checkpoint(
     """Continue from a checkpoint, with any number of processes.
     Raises ValueError naming a file that does not belong to this model."""
     plain, optimizer = unwrapped(model, optimizer, accelerator)
-    weights = read_weights(path / model_file, plain)
-    saved = read_state(path / state_file, dict(plain.named_parameters()))
+    weights = read_weights(path / WEIGHTS_FILE, plain)
+    saved = read_state(path / _TRAINING_STATE_FILE, dict(plain.named_parameters()))
     # not strict: of tied weights, one name is enough
     spread = StateDictOptions(full_state_dict=True, strict=False)
     set_model_state_dict(plain, weights, options=spread)
@@ -155,22 +155,22 @@ def average_checkpoints(
     """Write the mean of the last n checkpoints as the run's model, §6.1.
     Raises FileNotFoundError if there is none, ValueError if n < 1 or one is damaged,
     UserError if the disk refuses."""
-    check(dict(n=n), 'n', least=1)
+    validate_fields(dict(n=n), 'n', ge=1)
     run = RunDirectory(run_dir)
     last, mean = run.checkpoints()[-n:] or run.checkpoints('*')[-1:], {}
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
     for p in last:
-        verify(p)
-        for k, v in safetensors.torch.load_file(p / model_file).items():
+        verify_checksums(p)
+        for k, v in safetensors.torch.load_file(p / WEIGHTS_FILE).items():
             mean[k] = mean.get(k, 0) + v.double() / len(last)
-    with safetensors.safe_open(last[-1] / model_file, 'pt') as f:
+    with safetensors.safe_open(last[-1] / WEIGHTS_FILE, 'pt') as f:
         metadata = f.metadata()
     path = run.average_file
     tmp = path.with_suffix('.safetensors.tmp')
     try:
         weights = {k: v.float() for k, v in mean.items()}
         safetensors.torch.save_file(weights, tmp, metadata)
-        shutil.copymode(last[-1] / state_file, tmp)
+        shutil.copymode(last[-1] / _TRAINING_STATE_FILE, tmp)
         tmp.replace(path)
     except (OSError, safetensors.SafetensorError) as e:
         with suppress(OSError): tmp.unlink(missing_ok=True)

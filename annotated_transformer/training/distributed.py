@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
-from ..utils.io import speak
+from ..utils.io import _print_error
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/training/distributed.ipynb #on-main
@@ -87,7 +87,7 @@ def end_with_launcher():
     parent = os.getppid()
     def watch():
         while os.getppid() == parent: time.sleep(1)
-        speak('the process that launched this one is gone: continue with --resume')
+        _print_error('the process that launched this one is gone: continue with --resume')
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()
 

@@ -12,10 +12,10 @@ import torch
 from accelerate import Accelerator
 from fastcore.basics import patch
 from tqdm.auto import tqdm
-from ..utils.plotting import curves
-from ..utils.io import replace_text
+from ..utils.plotting import lineplot
+from ..utils.io import atomic_write_text
 from ..run_directory import RunDirectory
-from ..utils.validation import NotFinite
+from ..utils.validation import NonFiniteError
 
 # %% ../../nbs/library/training/metrics_log.ipynb #log
 class Log:
@@ -32,7 +32,7 @@ class Log:
         self.accelerator, self.main = accelerator, accelerator.is_main_process
         before = run.metrics(done)
         if self.main:
-            replace_text(self.path, ''.join(json.dumps(m) + '\n' for m in before))
+            atomic_write_text(self.path, ''.join(json.dumps(m) + '\n' for m in before))
         self.shown, self.updates, self.since = {}, [], time.perf_counter()
         self.losses = [m['valid_loss'] for m in before if 'valid_loss' in m]
         self.bar = tqdm(total=steps, initial=done, disable=not self.main,
@@ -65,7 +65,7 @@ def line(self:Log, lr):
     losses, n = torch.stack(losses).tolist(), sum(tokens)
     for step, loss in zip(steps, losses):
         if not math.isfinite(loss):
-            raise NotFinite(
+            raise NonFiniteError(
                 f'the loss of update {step}, batch {(step - 1) % self.epoch + 1} '
                 f'of epoch {(step - 1) // self.epoch + 1}, is {loss}: '
                 'earlier checkpoints are sound; lower peak_lr, or set clip')
@@ -98,7 +98,7 @@ def plot_metrics(
     for key, label in dict(loss='training, smoothed targets',
                            valid_loss='validation').items():
         points = [(m['step'], m[key]) for m in metrics if key in m]
-        ax = curves([x for x, _ in points], {label: [y for _, y in points]},
+        ax = lineplot([x for x, _ in points], {label: [y for _, y in points]},
                     'update', 'nats per token', ax)
     ax.legend(frameon=False)
     return ax

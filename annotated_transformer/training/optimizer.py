@@ -9,7 +9,7 @@ __all__ = ['adam', 'lrate', 'make_optimizer', 'scheduled', 'learning_rate']
 import math
 import torch
 from torch import nn
-from ..utils.validation import check
+from ..utils.validation import validate_fields
 
 # %% ../../nbs/53_optimizer.ipynb #adam
 def adam(
@@ -38,7 +38,7 @@ def make_optimizer(
     momentum:float=0.,       # of 'sgd', in Nesterov's form
 ) -> torch.optim.Optimizer:  # its learning rate is set before each update
     """The paper's optimizer, or another one. Raises ValueError on an unknown name."""
-    check(dict(name=name), 'name', among=('adam', 'adamw', 'sgd'))
+    validate_fields(dict(name=name), 'name', choices=('adam', 'adamw', 'sgd'))
     given = dict(params=model.parameters(), lr=0., fused=True)
     if name == 'sgd': return torch.optim.SGD(
         **given, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay)
@@ -58,8 +58,8 @@ def scheduled(
     square root is equation 3, §5.3.
     Raises ValueError if step < 1, or on an unknown schedule."""
     if step < 1: raise ValueError(f'step={step}: updates count from 1')
-    check(dict(schedule=schedule), 'schedule',
-          among=('inverse_sqrt', 'cosine', 'constant'))
+    validate_fields(dict(schedule=schedule), 'schedule',
+          choices=('inverse_sqrt', 'cosine', 'constant'))
     if step < warmup_steps: return peak * step / warmup_steps
     if schedule == 'constant': return peak
     if schedule == 'inverse_sqrt': return peak * (warmup_steps / step) ** .5

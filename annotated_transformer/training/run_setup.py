@@ -15,12 +15,12 @@ import torch
 from torch import nn
 from ..run_directory import RunDirectory
 from ..data.corpora import resolve_corpus
-from ..utils.io import claim, digest, link, replace_text
+from ..utils.io import create_output_dir, sha256_file, _hardlink_or_copy, atomic_write_text
 from ..model.seq2seq import build, get_architecture
 from ..model.pretrained import differences, listed, read_weights
 from ..data.preprocessing import data_key, make_data
 from ..cpu import faster_products, tune_training
-from ..recipe import Recipe, flat_fields, recipe_dict
+from ..recipe import Recipe, flatten_recipe, recipe_to_dict
 from ..data.tokenizer import Tokenizer, tokenizer_files
 from .train_step import recompute
 from .optimizer import learning_rate
@@ -53,18 +53,18 @@ def create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     key = data_key(recipe.preparation, corpus, data_dir, finetune_from)
     store = run.path.resolve().parent / '.data' / key
     make_data(recipe.preparation, corpus, data_dir, store, finetune_from)
-    claim(run.data, 'data'); shutil.rmtree(run.data)
-    shutil.copytree(store, run.data, copy_function=link)
+    create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
+    shutil.copytree(store, run.data, copy_function=_hardlink_or_copy)
     digests = {}
     for file in tokenizer_files(run.data):
-        digests[file.stem] = digest(file)
+        digests[file.stem] = sha256_file(file)
         file.replace(run.path / file.name)
     facts = corpus_facts(corpus)
     recipe = for_text(recipe, run, facts['source_lang'])
     packages = 'annotated_transformer', 'torch', 'accelerate', 'sentencepiece'
     begun = finetune_from and dict(finetune_from=str(finetune_from),
-                               finetune_sha256=digest(finetune_from.weights()))
-    replace_text(run.config_file, json.dumps(recipe_dict(recipe) | facts | dict(
+                               finetune_sha256=sha256_file(finetune_from.weights_file()))
+    atomic_write_text(run.config_file, json.dumps(recipe_to_dict(recipe) | facts | dict(
         pad_id=Tokenizer.load(run).pad_id, **module_of(recipe.architecture),
         data_dir=data_dir and str(data_dir), dataset_hash=key,
         matmul_backend=chosen(recipe), tokenizer_sha256=digests['tokenizer'],
@@ -83,7 +83,7 @@ def check_init(recipe:Recipe, run:RunDirectory):
     """Raises FileNotFoundError or ValueError if the weights of a run are not there, or
     if the recipe asks for another model, or for text prepared in another way."""
     old = run.config
-    run.weights()                                               # are they there?
+    run.weights_file()                                               # are they there?
     recipe = for_text(recipe, run, old['source_lang'])
     was = dict(architecture=old['architecture'], preprocessing=old['preprocessing']) | old['model']
     now = dict(architecture=recipe.architecture, preprocessing=recipe.data.preprocessing)
@@ -102,7 +102,7 @@ def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
         f'the model was made with {model.config} and pad_id={model.pad_id}, '
         f'the recipe says {recipe.model} and the tokenizer pad_id={pad_id}')
     if finetune_from: model.load_state_dict(
-        read_weights(finetune_from.weights(), model), strict=False)
+        read_weights(finetune_from.weights_file(), model), strict=False)
     if recipe.cpu_matmul_backend != 'pytorch': tune_training(model, config.get('matmul_backend'))
     if recipe.gradient_checkpointing: recompute(model)
     return model.train()
@@ -117,7 +117,7 @@ def changes_since(run:RunDirectory, recipe:Recipe, corpus,
     recipe, facts = for_text(recipe, run, old['source_lang']), corpus_facts(corpus)
     was = {k: old[k] for k in facts} | dict(finetune_from=old.get('finetune_from'))
     now = facts | dict(finetune_from=finetune_from and str(finetune_from))
-    return differences(flat_fields(run.recipe) | was, flat_fields(recipe) | now,
+    return differences(flatten_recipe(run.recipe) | was, flatten_recipe(recipe) | now,
                        resumed=True)
 
 # %% ../../nbs/library/training/run_setup.ipynb #resume-run
@@ -162,7 +162,7 @@ def prepare_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
             run, recipe, corpus, data_dir, **told, skip_damaged=skip_damaged)
         raise FileExistsError(f'{run} already holds a run: continue it with --resume, '
                               'or choose another --out')
-    cut_off = any(run.checkpoint_folder.glob('*.tmp'))     # while the first was written
+    cut_off = any(run.checkpoint_dir.glob('*.tmp'))     # while the first was written
     for file in (run.average_file, *[run.best_file] * (not cut_off)):
         if file.is_file(): raise FileExistsError(
             f'{file} is a trained model whose checkpoints are gone, so it cannot '

@@ -15,7 +15,7 @@ from torch import nn
 import torch
 from .checkpoint import (
     average_checkpoints, load_checkpoint, save_checkpoint, unwrapped)
-from ..utils.validation import UserError, fits
+from ..utils.validation import UserError, check_host_memory
 from .metrics_log import Due, Log
 from .optimizer import learning_rate, make_optimizer
 from ..data.preprocessing import batches_of
@@ -40,7 +40,7 @@ def text_of(recipe:Recipe, run:RunDirectory, pad_id:int, world:int) -> tuple:
     share = tokens // (world * recipe.optimization.gradient_accumulation_steps)
     data = batches_of(run.data / 'train', tokens, pad_id, recipe.seed)
     valid = batches_of(run.data / 'valid', max(share, c.max_len), pad_id, 0)
-    fits(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
+    check_host_memory(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
          f'the logits of max_tokens={tokens}')
     return data, valid
 

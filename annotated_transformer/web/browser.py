@@ -15,7 +15,7 @@ from importlib.resources import files
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from ..utils.validation import UserError, check
+from ..utils.validation import UserError, validate_fields
 from ..inference.beam_search import beam_search
 from ..model.seq2seq import Seq2SeqModel
 from ..data.tokenizer import Tokenizer
@@ -129,7 +129,7 @@ def switched(
     """Inside the `with`: the model without these parts. Raises ValueError on a part
     that it does not have."""
     known, layers = all_switches(model), sublayers_of(model)
-    for name in off: check({'off': name}, 'off', among=known)
+    for name in off: validate_fields({'off': name}, 'off', choices=known)
     def silent(head, W_O, inputs):
         heads = inputs[0].unflatten(-1, (model.config.h, -1)).clone()
         heads[..., head, :] = 0

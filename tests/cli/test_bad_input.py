@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import EN_DE, SMALL, TRAINED, content, flags, in_here, names, refused, write
+from helpers import EN_DE, SMALL_OVERRIDES, TRAINED_OVERRIDES, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, write_files
 
-FILES = dict(train_en=names('en', 60), train_de=names('de', 60))
+FILES = dict(train_en=number_lines('en', 60), train_de=number_lines('de', 60))
 
 UTF16 = 'seven\n'.encode('utf-16')
 
@@ -38,16 +38,16 @@ def pickled(run):
 def wmt14(folder, **rows):
     for split in ('train', 'validation', 'test'):
         lines = rows.get(split, ['{"translation": {"en": "one", "de": "eins"}}'] * 30)
-        write(folder, **{f'{split}_jsonl': '\n'.join(lines) + '\n'})
+        write_files(folder, **{f'{split}_jsonl': '\n'.join(lines) + '\n'})
 
 # name: (command, arguments, what the message must say, what is done before); {run} is a trained run, {tmp} a folder of its own, {text} files of text
-T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--out', '{tmp}/out', *flags(SMALL)]
+T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--out', '{tmp}/out', *cli_args(SMALL_OVERRIDES)]
 
-def train(changes=(), **files): return ['train', [*T[:12], *flags(SMALL | dict(changes))], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write(tmp / 'text', **files))]
+def train(changes=(), **files): return ['train', [*T[:12], *cli_args(SMALL_OVERRIDES | dict(changes))], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write_files(tmp / 'text', **files))]
 
 def resume(changes=(), before=None):
-    settings = TRAINED | dict(max_steps=201) | dict(changes)
-    return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--out', '{run}', '--resume', *flags(settings)], before and (lambda run, tmp: before(run))]
+    settings = TRAINED_OVERRIDES | dict(max_steps=201) | dict(changes)
+    return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--out', '{run}', '--resume', *cli_args(settings)], before and (lambda run, tmp: before(run))]
 
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
 
@@ -123,9 +123,9 @@ CASES = {
     'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
     'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
     'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
-    'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write(tmp, b='eins\n')], 'has 60', 'has 1'),
+    'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write_files(tmp, b='eins\n')], 'has 60', 'has 1'),
     'baseline of another length': (['evaluate', ['{run}', '--baseline', '{text}/train.en'], None], 'has 60 lines, the test set has'),
-    'empty baseline': (['evaluate', ['{run}', '--baseline', '{tmp}/b'], lambda run, tmp: write(tmp, b='')], 'b is empty'),
+    'empty baseline': (['evaluate', ['{run}', '--baseline', '{tmp}/b'], lambda run, tmp: write_files(tmp, b='')], 'b is empty'),
     # files of a run
     'configuration: a list': (on_run('translate', lambda run: edit(run, lambda _: b'[1]')), 'describes no model'),
     'configuration: cut': (on_run('translate', lambda run: edit(run, cut)), 'config.json is damaged'),
@@ -154,12 +154,12 @@ CASES = {
     'pieces: cut': (resume({}, lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
     'checkpoint: a pickle': (resume({}, pickled), 'training.pt holds no state of this training'),
     'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_damaged'),
-    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--out', '{run}', '--resume', *flags(SMALL)], None], 'begun with another'),
+    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--out', '{run}', '--resume', *cli_args(SMALL_OVERRIDES)], None], 'begun with another'),
 }
 
 def prepare(case, run, corpus, tmp):
     (command, args, before), *said = CASES[case]
-    write(tmp / 'text', **FILES)
+    write_files(tmp / 'text', **FILES)
     if before: before(run, tmp)
     places = dict(run=run, tmp=tmp, text=tmp / 'text', corpus=corpus)
     fill = lambda arg: arg if '{' not in arg else arg.format(**places)
@@ -169,9 +169,9 @@ def prepare(case, run, corpus, tmp):
 def test_bad_input(case, own, trained, capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command, args, said = prepare(case, own, trained.parent, tmp_path)
-    kept = {k: v for k, v in (content(own) | content(tmp_path / 'text')).items() if not k.startswith('.')}
-    refused(in_here(capfd, command, *args), *said)
-    after = content(own) | content(tmp_path / 'text')
+    kept = {k: v for k, v in (snapshot_dir(own) | snapshot_dir(tmp_path / 'text')).items() if not k.startswith('.')}
+    assert_user_error(run_in_process(capfd, command, *args), *said)
+    after = snapshot_dir(own) | snapshot_dir(tmp_path / 'text')
     assert kept.items() <= after.items(), [k for k in kept if kept[k] != after.get(k)]
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import EN_DE, ROOT, SMALL, flags, in_here, names, run, write
+from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, run, write_files
 
 from annotated_transformer.data.number_names import namer
 
@@ -19,7 +19,7 @@ def test_help():
 
 @pytest.mark.parametrize('name', COMMANDS)
 def test_every_help(capfd, name):
-    result = in_here(capfd, name, '--help')
+    result = run_in_process(capfd, name, '--help')
     assert result.returncode == 0 and '--debug' in result.stdout
 
 BAD = {
@@ -27,33 +27,33 @@ BAD = {
     'missing file':  (dict(train_en='a\n'), {}, ['train.de']),
     'empty file':    (dict(train_en='', train_de='a\n'), {}, ['train.en is empty']),
     'not UTF-8':     (dict(train_en='a\n', train_de=b'a\n\xff\n'), {}, ['train.de, line 2']),
-    'vocabulary':    (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=5000), ['vocab_size=5000', 'use at most']),
-    'long sentence': (dict(train_en=names('en'), train_de=names('de')), dict(vocab_size=100, max_len=5, overlong='error'), ['max_len=5']),
+    'vocabulary':    (dict(train_en=number_lines('en'), train_de=number_lines('de')), dict(vocab_size=5000), ['vocab_size=5000', 'use at most']),
+    'long sentence': (dict(train_en=number_lines('en'), train_de=number_lines('de')), dict(vocab_size=100, max_len=5, overlong='error'), ['max_len=5']),
     'heads':         (dict(train_en='a\n', train_de='a\n'), dict(h=3), ['h=3', 'give d_k and d_v']),
 }
 
 @pytest.mark.parametrize('case', BAD)
 def test_bad_training_input(capfd, case, tmp_path):
     files, changes, messages = BAD[case]
-    result = in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', write(tmp_path / 'data', **files), '--out', tmp_path / 'run', *flags(changes))
+    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', write_files(tmp_path / 'data', **files), '--out', tmp_path / 'run', *cli_args(changes))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 
 def test_unknown_recipe(capfd):
-    result = in_here(capfd, 'train', '--recipe', 'huge')
+    result = run_in_process(capfd, 'train', '--recipe', 'huge')
     assert result.returncode == 1 and "no recipe 'huge'" in result.stderr and 'multi30k_tiny' in result.stderr
 
 def test_both_spellings():
     "fastcore 1 calls an option --data_dir, fastcore 2 --data-dir: both are understood, whichever is installed."
-    from annotated_transformer.cli.main import arguments
+    from annotated_transformer.cli.main import _parse_args
     from annotated_transformer.cli.train import transformer_train
     for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
-        assert arguments(transformer_train, option)['data_dir'] == 'x'
+        assert _parse_args(transformer_train, option)['data_dir'] == 'x'
 
 def test_ascii_terminal(trained):
     "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
     env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')
-    demo = run('demo', '--out', trained.parent / 'ascii', *flags(SMALL | dict(max_steps=2)), env=env)
+    demo = run('demo', '--out', trained.parent / 'ascii', *cli_args(SMALL_OVERRIDES | dict(max_steps=2)), env=env)
     assert demo.returncode == 0 and 'seven \\u2192 ' in demo.stdout, demo.stderr
     assert '\u00fcnf'.encode() in run('translate', trained, stdin=b'five\n', env=env).stdout
 
@@ -85,7 +85,7 @@ def test_one_line_out_for_one_line_in(trained):
     out = result.stdout.split('\n')
     assert len(out) == len(lines) + 1 and out[1] == '' and out[4] == ''
 
-STRANGE = {
+UNUSUAL_INPUT = {
     'a byte order mark':     (b'\xef\xbb\xbfseven\nseven\n', lambda out: out[0] == out[1]),
     'carriage returns':      (b'seven\r\nseven\nse\rven\n', lambda out: out[0] == out[1]),
     'bytes that are no text': (b'\xff\xfe\x80\nseven\n', lambda out: len(out[1])),
@@ -97,11 +97,11 @@ STRANGE = {
     'nothing':               (b'', lambda out: out == []),
 }
 
-@pytest.mark.parametrize('case', STRANGE)
+@pytest.mark.parametrize('case', UNUSUAL_INPUT)
 def test_any_line(capfd, case, trained):
     "One line out for one line in, in order, whatever is in the lines."
-    data, right = STRANGE[case]
-    result = in_here(capfd, 'translate', trained, '--beam', '1', stdin=data)
+    data, right = UNUSUAL_INPUT[case]
+    result = run_in_process(capfd, 'translate', trained, '--beam', '1', stdin=data)
     out = result.stdout.split('\n')
     assert out.pop() == '' and len(out) == len(data.removesuffix(b'\n').split(b'\n') if data else [])
     assert not any(len(line.splitlines()) > 1 for line in out) and right(out), (out, result.stderr)
@@ -109,9 +109,9 @@ def test_any_line(capfd, case, trained):
 def test_long_lines(capfd, trained):
     "A line of more pieces than the model can take is translated in parts, or refused; its number is named."
     lines = ['seven', ' '.join(map(namer('en'), range(60))), 'nine', 'x' * 3000]
-    split = in_here(capfd, 'translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
+    split = run_in_process(capfd, 'translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
     assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 tokens: translated in' in split.stderr and 'line 4' in split.stderr
-    refused = in_here(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
+    refused = run_in_process(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
     assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
 
 @pytest.mark.nightly
@@ -150,39 +150,39 @@ def test_reader_that_stops(trained):
 def test_other_engine(capfd, trained):
     "CTranslate2, greedy: the same translations; without an export, or after another training, it says what to do."
     lines = '\n'.join(map(namer('en'), range(200))) + '\n\n'
-    missing = in_here(capfd, 'translate', trained, '--engine', 'ctranslate2', stdin=lines)
+    missing = run_in_process(capfd, 'translate', trained, '--engine', 'ctranslate2', stdin=lines)
     assert missing.returncode == 1 and 'transformer_export' in missing.stderr and 'Traceback' not in missing.stderr
-    assert 'ctranslate2: ' in in_here(capfd, 'export', trained).stdout
-    ours, theirs = (in_here(capfd, 'translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
+    assert 'ctranslate2: ' in run_in_process(capfd, 'export', trained).stdout
+    ours, theirs = (run_in_process(capfd, 'translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
     assert len(ours) == len(theirs) == 202 and sum(a == b for a, b in zip(ours, theirs)) >= 200
-    assert "use one of pytorch, ctranslate2" in in_here(capfd, 'translate', trained, '--engine', 'onnx', stdin=lines).stderr
-    assert "to='tflite' is unknown: use one of" in in_here(capfd, 'export', trained, '--to', 'tflite').stderr
+    assert "use one of pytorch, ctranslate2" in run_in_process(capfd, 'translate', trained, '--engine', 'onnx', stdin=lines).stderr
+    assert "to='tflite' is unknown: use one of" in run_in_process(capfd, 'export', trained, '--to', 'tflite').stderr
 
 def test_compare_two_systems(capfd, trained, tmp_path):
-    in_here(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
-    shown = in_here(capfd, 'evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
+    run_in_process(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
+    shown = run_in_process(capfd, 'evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
     assert f'sacreBLEU beyond {tmp_path}/greedy: ' in shown and 'p = ' in shown and '95 % interval: ' in shown and 'sentences/s: ' in shown
     (tmp_path / 'short').write_text('a\n')
-    assert 'short has 1 lines' in in_here(capfd, 'evaluate', trained, '--baseline', tmp_path / 'short').stderr
+    assert 'short has 1 lines' in run_in_process(capfd, 'evaluate', trained, '--baseline', tmp_path / 'short').stderr
 
 def test_ensemble(capfd, trained):
     "A model with itself gives what it gives alone; models with different pieces are refused."
     lines = '\n'.join(map(namer('en'), range(50))) + '\n'
-    assert in_here(capfd, 'translate', f'{trained},{trained}', stdin=lines).stdout == in_here(capfd, 'translate', trained, stdin=lines).stdout
+    assert run_in_process(capfd, 'translate', f'{trained},{trained}', stdin=lines).stdout == run_in_process(capfd, 'translate', trained, stdin=lines).stdout
 
 def test_evaluate_and_average(capfd, trained, tmp_path):
-    shown = in_here(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
+    shown = run_in_process(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
     assert f"{(tmp_path / 'hyp').read_text().count(chr(10))} sentences" in shown
     assert 'chrF: ' in shown and 'signature: nrefs:1' in shown and 'exact match: ' in shown.splitlines()[-1]
-    assert 'step-00000200' in in_here(capfd, 'average', trained, '--n', '1').stdout
+    assert 'step-00000200' in run_in_process(capfd, 'average', trained, '--n', '1').stdout
 
 def test_unequal_test_files(capfd, trained, tmp_path):
-    files = write(tmp_path / 'test', a='one\ntwo\n', b='eins\n')
-    result = in_here(capfd, 'evaluate', trained, '--src', files / 'a', '--ref', files / 'b')
+    files = write_files(tmp_path / 'test', a='one\ntwo\n', b='eins\n')
+    result = run_in_process(capfd, 'evaluate', trained, '--src', files / 'a', '--ref', files / 'b')
     assert result.returncode == 1 and '2 lines' in result.stderr and 'has 1' in result.stderr
 
 def test_missing_tokenizer(capfd, trained):
     (trained / 'tokenizer.model').rename(trained / 'moved')
-    result = in_here(capfd, 'translate', trained, stdin='one\n')
+    result = run_in_process(capfd, 'translate', trained, stdin='one\n')
     (trained / 'moved').rename(trained / 'tokenizer.model')
     assert result.returncode == 1 and 'tokenizer.model' in result.stderr and 'Traceback' not in result.stderr

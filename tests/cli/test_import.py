@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import EN_DE, in_here, names, refused, run, write
+from helpers import EN_DE, run_in_process, number_lines, assert_user_error, run, write_files
 
 OWN = '''
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ checkpoints: {save_every: 2 steps, average: 2}
 
 @pytest.fixture(scope='module')
 def own(tmp_path_factory):
-    folder = write(tmp_path_factory.mktemp('own'), train_en=names('en', 200), train_de=names('de', 200), test_en=names('en', 5), test_de=names('de', 5))
+    folder = write_files(tmp_path_factory.mktemp('own'), train_en=number_lines('en', 200), train_de=number_lines('de', 200), test_en=number_lines('en', 5), test_de=number_lines('de', 5))
     (folder / 'my_gated.py').write_text(OWN)
     (folder / 'gated.yaml').write_text(RECIPE)
     result = run('train', '--import', 'my_gated', '--recipe', 'gated.yaml', '--gate', '0.25', *EN_DE, '--data_dir', '.', '--out', 'run', cwd=folder)
@@ -48,16 +48,16 @@ def own(tmp_path_factory):
 def test_an_architecture_of_ones_own_has_all_commands(name, args, own, capfd, monkeypatch):
     monkeypatch.chdir(own)
     for module in 'my_gated', 'my_gated.py': # by its name, by its file
-        result = in_here(capfd, name, 'run', '--import', module, *args, stdin='seven\n')
+        result = run_in_process(capfd, name, 'run', '--import', module, *args, stdin='seven\n')
         assert not result.returncode and result.stdout.count('\n') >= 1, result.stderr
-    exported = in_here(capfd, 'export', 'run', '--to', 'safetensors', '--out', f'out-{name}', '--import', 'my_gated')
+    exported = run_in_process(capfd, 'export', 'run', '--to', 'safetensors', '--out', f'out-{name}', '--import', 'my_gated')
     assert not exported.returncode, exported.stderr
 
 def test_without_its_module_the_option_is_named(own):
-    refused(run('translate', 'run', cwd=own), "no architecture 'gated' is known", '--import my_gated')
+    assert_user_error(run('translate', 'run', cwd=own), "no architecture 'gated' is known", '--import my_gated')
 
 @pytest.mark.parametrize('module, why', [('nowhere_at_all', 'no module of this name'), ('nowhere.py', 'no such file'), ('json.py', 'rename the file')])
 def test_a_module_that_cannot_be_imported(module, why, own, capfd, monkeypatch):
     monkeypatch.chdir(own)
     Path('json.py').write_text('')
-    refused(in_here(capfd, 'average', 'run', '--import', module), why)
+    assert_user_error(run_in_process(capfd, 'average', 'run', '--import', module), why)

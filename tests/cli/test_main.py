@@ -5,19 +5,19 @@ import sys
 
 import pytest
 import torch
-from helpers import refused, run
+from helpers import assert_user_error, run
 
-from annotated_transformer.cli.main import mendable
-from annotated_transformer.utils.validation import NotFinite, UserError
+from annotated_transformer.cli.main import _user_message
+from annotated_transformer.utils.validation import NonFiniteError, UserError
 
-ONE_LINE = [UserError('x=0'), NotFinite('loss'), FileNotFoundError(errno.ENOENT, 'none', 'f'), PermissionError('f'), IsADirectoryError('f'), NotADirectoryError('f'), FileExistsError('f'),
+ONE_LINE = [UserError('x=0'), NonFiniteError('loss'), FileNotFoundError(errno.ENOENT, 'none', 'f'), PermissionError('f'), IsADirectoryError('f'), NotADirectoryError('f'), FileExistsError('f'),
             OSError(errno.ENAMETOOLONG, 'long', 'f'), OSError(errno.ENOSPC, 'full', 'f'), OSError(errno.EDQUOT, 'full', 'f'), MemoryError(), torch.OutOfMemoryError('CUDA out of memory'),
             RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), RuntimeError('[gloo] Connection closed by peer')]
 TRACEBACK = [ValueError('expected a tensor of two dimensions'), ValueError('out of memory'), ValueError('make room on the disk'), TypeError('Connection closed'), OSError('x'), OSError(errno.EIO, 'x', 'f'),
              RuntimeError('shape'), KeyError('N'), FloatingPointError('x'), ConnectionResetError('Broken pipe')]
 
 @pytest.mark.parametrize('e', ONE_LINE + TRACEBACK, ids=repr)
-def test_the_type_decides(e): assert bool(mendable(e)) == (e in ONE_LINE)
+def test_the_type_decides(e): assert bool(_user_message(e)) == (e in ONE_LINE)
 
 def test_what_the_user_can_mend_is_one_line_and_nothing_else(tmp_path):
     "The same line in a module of the user's own: raised by PyTorch, by the package, and by the package when asked for more."
@@ -26,7 +26,7 @@ def test_what_the_user_can_mend_is_one_line_and_nothing_else(tmp_path):
     fails = lambda name, *more: run('translate', 'nowhere', '--import', name, *more, cwd=tmp_path)
     ours = fails('of_torch')
     assert ours.returncode == 1 and ours.stderr.startswith('Traceback') and 'ValueError: optimizer got an empty parameter list' in ours.stderr
-    refused(fails('of_the_user'), 'error: N=0 must be at least 1')
+    assert_user_error(fails('of_the_user'), 'error: N=0 must be at least 1')
     assert fails('of_the_user', '--debug').stderr.startswith('Traceback')
 
 
@@ -51,4 +51,4 @@ def test_options_with_either_dash(monkeypatch):
     def brew(water_temp:int=90): pass            # degrees
     for make in plain, dashed:
         monkeypatch.setattr(main, 'anno_parser', make)
-        for flag in '--water_temp', '--water-temp': assert main.arguments(brew, [flag, '80']) == dict(water_temp=80)
+        for flag in '--water_temp', '--water-temp': assert main._parse_args(brew, [flag, '80']) == dict(water_temp=80)

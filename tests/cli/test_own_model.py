@@ -4,7 +4,7 @@ import os
 import sys
 
 import pytest
-from helpers import in_here, ran, refused, run
+from helpers import run_in_process, assert_success, assert_user_error, run
 
 PACKAGE = '''
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def installed(tmp_path_factory):
     (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: bags\nVersion: 1.0\n')
     (info / 'entry_points.txt').write_text('[annotated_transformer.models]\nbag = bags:Bag\n')
     (folder / 'bag.yaml').write_text('architecture: bag\nmodel: {vocab_size: 120}\ndata: {byte_fallback: false}\nschedule: {steps: 4, peak_lr: 0.001}\n')
-    ran(run('train', '--recipe', 'bag.yaml', '--width', '24', *SMALL, '--out', 'run', cwd=folder, env=path(folder)))
+    assert_success(run('train', '--recipe', 'bag.yaml', '--width', '24', *SMALL, '--out', 'run', cwd=folder, env=path(folder)))
     return folder
 
 def path(folder): return dict(PYTHONPATH=os.pathsep.join(filter(None, [str(folder), os.environ.get('PYTHONPATH')])))
@@ -74,12 +74,12 @@ def path(folder): return dict(PYTHONPATH=os.pathsep.join(filter(None, [str(folde
 def test_an_installed_package_needs_no_import(installed):
     config = json.loads((installed / 'run/config.json').read_text())
     assert config['architecture'] == 'bag' and config['model']['width'] == 24
-    ran(run('train', '--out', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
-    assert ran(run('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
-    assert 'sacreBLEU' in ran(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
+    assert_success(run('train', '--out', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
+    assert assert_success(run('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
+    assert 'sacreBLEU' in assert_success(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
 
 def test_without_the_package_the_name_is_said(installed):
-    refused(run('translate', 'run', cwd=installed, stdin='seven\n'), "no architecture 'bag' is known")
+    assert_user_error(run('translate', 'run', cwd=installed, stdin='seven\n'), "no architecture 'bag' is known")
 
 def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -87,10 +87,10 @@ def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     (tmp_path / 'my_bias.py').write_text(BIAS)
     own = '--import', 'my_bias.py'
     for out, name in ('run', 'relative'), ('paper', 'transformer'):
-        ran(in_here(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--max_steps', '4', *SMALL, *TINY, '--out', out))
-    ran(in_here(capfd, 'train', *own, '--out', 'run', '--resume', '--max_steps', '6'))
+        assert_success(run_in_process(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--max_steps', '4', *SMALL, *TINY, '--out', out))
+    assert_success(run_in_process(capfd, 'train', *own, '--out', 'run', '--resume', '--max_steps', '6'))
     (tmp_path / 'en').write_text('seven\ntwenty-one\n')
     (tmp_path / 'de').write_text('sieben\neinundzwanzig\n')
-    assert 'sacreBLEU' in ran(in_here(capfd, 'evaluate', 'run', *own, '--src', 'en', '--ref', 'de')).stdout
-    assert ran(in_here(capfd, 'score', 'run', *own, '--src', 'en', '--ref', 'de')).stdout.count('\n') >= 2
-    assert ran(in_here(capfd, 'translate', 'run,paper', *own, '--input', 'en')).stdout.count('\n') == 2
+    assert 'sacreBLEU' in assert_success(run_in_process(capfd, 'evaluate', 'run', *own, '--src', 'en', '--ref', 'de')).stdout
+    assert assert_success(run_in_process(capfd, 'score', 'run', *own, '--src', 'en', '--ref', 'de')).stdout.count('\n') >= 2
+    assert assert_success(run_in_process(capfd, 'translate', 'run,paper', *own, '--input', 'en')).stdout.count('\n') == 2

@@ -2,7 +2,7 @@
 import math
 
 import pytest
-from helpers import in_here, ran, refused, run, write
+from helpers import run_in_process, assert_success, assert_user_error, run, write_files
 
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.inference.translator import Translator
@@ -13,8 +13,8 @@ def test_score(trained, tmp_path):
     t = Translator.from_pretrained(trained, device='cpu')
     sources = list(map(namer('en'), range(40)))
     found = [best[0] for best in t.n_best(sources, beam=1, alpha=0.)]
-    write(tmp_path, src='\n'.join(sources), ref='\n'.join(text for text, _ in found))
-    result = ran(run('score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'))
+    write_files(tmp_path, src='\n'.join(sources), ref='\n'.join(text for text, _ in found))
+    result = assert_success(run('score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'))
     rows = [tuple(map(float, line.split('\t'))) for line in result.stdout.splitlines()]
     assert len(rows) == 40
     for (log_prob, n), (text, score) in zip(rows, found):
@@ -26,5 +26,5 @@ def test_score(trained, tmp_path):
     (dict(src='a\nb\n', ref='a\n'), 'ref has 1'), (dict(src='', ref='a\n'), 'empty'), (dict(src='a\n'), 'ref'),
     (dict(src='a\n', ref='seven ' * 200), 'every line is longer than max_len')])
 def test_bad_pairs(trained, capfd, tmp_path, files, said):
-    write(tmp_path, **files)
-    refused(in_here(capfd, 'score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'), said)
+    write_files(tmp_path, **files)
+    assert_user_error(run_in_process(capfd, 'score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'), said)

@@ -3,7 +3,7 @@ import gzip
 
 import pytest
 import safetensors.torch
-from helpers import in_here, names, ran, refused, run, write
+from helpers import run_in_process, number_lines, assert_success, assert_user_error, run, write_files
 
 from annotated_transformer.inference.translator import Translator
 
@@ -15,8 +15,8 @@ def test_weights(own, capfd, tmp_path):
     zero = {k: v * 0 for k, v in safetensors.torch.load_file(own / 'best.safetensors').items()}
     with safetensors.safe_open(own / 'best.safetensors', 'pt') as f: metadata = f.metadata()
     safetensors.torch.save_file(zero, own / 'best.safetensors', metadata)
-    write(tmp_path, src=names('en', 5), ref=names('de', 5), lines='seven\n')
-    def words(*args): return ran(in_here(capfd, *args)).stdout
+    write_files(tmp_path, src=number_lines('en', 5), ref=number_lines('de', 5), lines='seven\n')
+    def words(*args): return assert_success(run_in_process(capfd, *args)).stdout
     average, best, last = (words('translate', own, '--input', tmp_path / 'lines', '--weights', w) for w in ('average', 'best', 'last'))
     assert average == last == 'sieben\n' != best
     files = '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'
@@ -27,43 +27,43 @@ def test_weights(own, capfd, tmp_path):
 
 @pytest.mark.parametrize('command', ['translate', 'evaluate', 'export', 'score'])
 def test_weights_that_are_not_there(own, capfd, command, tmp_path):
-    write(tmp_path, src=names('en', 5), ref=names('de', 5))
+    write_files(tmp_path, src=number_lines('en', 5), ref=number_lines('de', 5))
     files = ['--src', tmp_path / 'src', '--ref', tmp_path / 'ref'] if command == 'score' else []
-    refused(in_here(capfd, command, own, *files, '--weights', 'newest'), "weights='newest' is unknown: use one of average, best, last")
+    assert_user_error(run_in_process(capfd, command, own, *files, '--weights', 'newest'), "weights='newest' is unknown: use one of average, best, last")
     (own / 'best.safetensors').unlink()
-    refused(in_here(capfd, command, own, *files, '--weights', 'best'), 'holds no best.safetensors')
+    assert_user_error(run_in_process(capfd, command, own, *files, '--weights', 'best'), 'holds no best.safetensors')
 
 def test_n_best(trained):
     "The real command: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
-    plain = ran(run('translate', trained, '--beam', '5', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
-    five = ran(run('translate', trained, '--n_best', '5', '--scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    plain = assert_success(run('translate', trained, '--beam', '5', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    five = assert_success(run('translate', trained, '--n_best', '5', '--scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
     assert len(five) == 5 * len(LINES)
     groups = [[line.split('\t') for line in five[5 * i:5 * i + 5]] for i in range(len(LINES))]
     assert [g[0][1] for g in groups] == plain and groups[2] == [['0.0000', '']] * 5
     for g in groups: assert [float(s) for s, _ in g] == sorted((float(s) for s, _ in g), reverse=True)
 
 def test_drawing(trained, capfd, tmp_path):
-    write(tmp_path, lines='\n'.join(LINES))
-    def drawn(*more): return ran(in_here(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--sample', *more)).stdout
+    write_files(tmp_path, lines='\n'.join(LINES))
+    def drawn(*more): return assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--sample', *more)).stdout
     cold, warm = drawn('0.01'), drawn('3', '--n_best', '2')
-    assert cold == ran(in_here(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--beam', '1')).stdout
+    assert cold == assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--beam', '1')).stdout
     assert len(warm.split('\n')) == 2 * len(LINES) + 1 and warm == drawn('3', '--n_best', '2') != drawn('3', '--n_best', '2', '--seed', '1')
 
 @pytest.mark.parametrize('args, said', [
     (['--n_best', '5', '--beam', '4'], 'n_best=5 must be at most 4'), (['--beam', '0'], 'beam=0 must be at least 1'), (['--n_best', '0'], 'n_best=0 must be at least 1'), (['--sample', '0'], 'sample=0.0 must be at least'),
     (['--sample', 'nan'], 'sample=nan must be'), (['--long', 'drop'], 'use one of split, sentences, refuse')])
 def test_bad_search(trained, capfd, tmp_path, args, said):
-    write(tmp_path, lines='seven\n')
-    refused(in_here(capfd, 'translate', trained, '--input', tmp_path / 'lines', *args), said)
+    write_files(tmp_path, lines='seven\n')
+    assert_user_error(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', *args), said)
 
 def test_sentences(trained, capfd, tmp_path):
     "A text is cut where sentences end if it is asked for, and where it is too long in any case."
-    write(tmp_path, lines='seven. nine!\n', long='seven. ' * 60)
+    write_files(tmp_path, lines='seven. nine!\n', long='seven. ' * 60)
     t = Translator.from_pretrained(trained, device='cpu')
-    said = ran(in_here(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--long', 'sentences')).stdout
+    said = assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--long', 'sentences')).stdout
     assert said == ' '.join(t.translate(['seven.', 'nine!'])) + '\n'
-    long = in_here(capfd, 'translate', trained, '--input', tmp_path / 'long')
-    assert 'translated in' in ran(long).stderr
+    long = run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'long')
+    assert 'translated in' in assert_success(long).stderr
     assert all(part.rstrip().endswith('.') for part in t.split_long('seven. ' * 60, 60))
     for most in 1, 2, 5: assert ''.join(t.split_long('ñ"x' * 50, most)) == 'ñ"x' * 50     # a character may be longer than that: no endless cutting
 
@@ -71,17 +71,17 @@ def test_sentences(trained, capfd, tmp_path):
 @pytest.mark.parametrize('option, value, said', [('--alpha', 'nan', 'alpha=nan must be'), ('--alpha', 'inf', 'alpha=inf must be at most'), ('--alpha', '-1', 'alpha=-1.0 must be at least 0'),
     ('--alpha', '1000', 'alpha=1000.0 must be at most'), ('--beam', '0', 'beam=0 must be at least 1'), ('--beam', '-3', 'beam=-3 must'), ('--beam', '1000000000', 'beam=1000000000 must be at most')])
 def test_numbers_of_the_search(own, capfd, engine, option, value, said):
-    if not (own / 'ctranslate2').exists() and engine == 'ctranslate2': in_here(capfd, 'export', own)
-    for command in 'translate', 'evaluate': refused(in_here(capfd, command, own, option, value, '--engine', engine), said)
+    if not (own / 'ctranslate2').exists() and engine == 'ctranslate2': run_in_process(capfd, 'export', own)
+    for command in 'translate', 'evaluate': assert_user_error(run_in_process(capfd, command, own, option, value, '--engine', engine), said)
 
 def test_packed_input(own, capfd, tmp_path):
     "x.gz holds text, wherever it is read or written."
-    lines = names('en', 30) + '\n'
+    lines = number_lines('en', 30) + '\n'
     (tmp_path / 'x.gz').write_bytes(gzip.compress(lines.encode()))
-    (tmp_path / 'ref.gz').write_bytes(gzip.compress((names('de', 30) + '\n').encode()))
+    (tmp_path / 'ref.gz').write_bytes(gzip.compress((number_lines('de', 30) + '\n').encode()))
     plain = run('translate', own, '--beam', '1', stdin=lines).stdout
     assert run('translate', own, '--beam', '1', '--input', tmp_path / 'x.gz').stdout == plain and plain.count('\n') == 30
-    result = in_here(capfd, 'evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--out', tmp_path / 'hyp.gz')
+    result = run_in_process(capfd, 'evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--out', tmp_path / 'hyp.gz')
     assert result.returncode == 0 and gzip.decompress((tmp_path / 'hyp.gz').read_bytes()).decode() == plain, result.stderr
     (tmp_path / 'cut.gz').write_bytes((tmp_path / 'x.gz').read_bytes()[:-9])
-    refused(in_here(capfd, 'translate', own, '--input', tmp_path / 'cut.gz'), 'cut.gz is not a complete gzip file')
+    assert_user_error(run_in_process(capfd, 'translate', own, '--input', tmp_path / 'cut.gz'), 'cut.gz is not a complete gzip file')

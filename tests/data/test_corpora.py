@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
-from helpers import SMALL, flags, in_here, names, ran, refused, write
+from helpers import SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
 from annotated_transformer.data.corpora import DATASETS, load, resolve_corpus
 from annotated_transformer.data.number_names import namer
@@ -21,35 +21,35 @@ def splits(n=60, **columns):
 
 def test_own_splits(tmp_path):
     "A DatasetDict in memory is trained on, and the run goes on in another process' copy of it, but not with another text."
-    recipe = get_recipe('demo', **SMALL)
+    recipe = get_recipe('demo', **SMALL_OVERRIDES)
     train(recipe, splits(), tmp_path / 'out')
-    train(get_recipe('demo', **SMALL | dict(max_steps=4)), splits(), tmp_path / 'out', resume=True)
+    train(get_recipe('demo', **SMALL_OVERRIDES | dict(max_steps=4)), splits(), tmp_path / 'out', resume=True)
     config = json.loads((tmp_path / 'out/config.json').read_text())
     assert (config['dataset'], config['source_lang'], config['target_lang']) == ('custom', 'en', 'de')
-    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', **SMALL | dict(max_steps=6)), splits(61), tmp_path / 'out', resume=True)
+    with pytest.raises(ValueError, match='has changed since'): train(get_recipe('demo', **SMALL_OVERRIDES | dict(max_steps=6)), splits(61), tmp_path / 'out', resume=True)
     with pytest.raises(ValueError, match='the same two columns'): train(recipe, splits(en='en', de='de', fr='fr'), tmp_path / 'other')
 
 def test_hub_data(capfd, tmp_path):
     "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
     rows = '\n'.join(json.dumps(dict(translation=dict(en=namer('en')(i), de=namer('de')(i)))) for i in range(60))
-    write(tmp_path / 'set', train_jsonl=rows)
-    def go(where, target='de'): return in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--out', tmp_path / 'out', *flags(SMALL))
-    refused(go(tmp_path / 'set', 'fr'), 'no column fr, there are translation.')
-    refused(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
-    refused(go('no/body@main'), 'no/body@main holds no data set that can be read')
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
-    ran(go(tmp_path / 'set'))
+    write_files(tmp_path / 'set', train_jsonl=rows)
+    def go(where, target='de'): return run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--out', tmp_path / 'out', *cli_args(SMALL_OVERRIDES))
+    assert_user_error(go(tmp_path / 'set', 'fr'), 'no column fr, there are translation.')
+    assert_user_error(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
+    assert_user_error(go('no/body@main'), 'no/body@main holds no data set that can be read')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
+    assert_success(go(tmp_path / 'set'))
 
 def test_languages_of_any_name(capfd, tmp_path):
     "The ending `zh_CN` and the column `source_text` can be named, and are what the run remembers."
-    write(tmp_path / 'files', train_en=names('en', 60))
-    (tmp_path / 'files/train.zh_CN').write_text(names('de', 60))
+    write_files(tmp_path / 'files', train_en=number_lines('en', 60))
+    (tmp_path / 'files/train.zh_CN').write_text(number_lines('de', 60))
     rows = '\n'.join(json.dumps(dict(source_text=namer('en')(i), target_text=namer('de')(i))) for i in range(60))
-    write(tmp_path / 'rows', train_jsonl=rows)
+    write_files(tmp_path / 'rows', train_jsonl=rows)
     for dataset, source, target in ('text', 'en', 'zh_CN'), ('hub', 'source_text', 'target_text'):
         where = tmp_path / ('files' if dataset == 'text' else 'rows')
-        ran(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', dataset, '--source_lang', source, '--target_lang', target, '--data_dir', where,
-                    '--out', tmp_path / dataset, *flags(SMALL)))
+        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', dataset, '--source_lang', source, '--target_lang', target, '--data_dir', where,
+                    '--out', tmp_path / dataset, *cli_args(SMALL_OVERRIDES)))
         config = json.loads((tmp_path / dataset / 'config.json').read_text())
         assert (config['dataset'], config['source_lang'], config['target_lang']) == (dataset, source, target)
 
@@ -67,7 +67,7 @@ def test_every_reader_is_where_the_table_says(dataset):
 
 EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
 
-def tsv(folder, rows): return write(folder, train_tsv='\n'.join('\t'.join(row) for row in rows))
+def tsv(folder, rows): return write_files(folder, train_tsv='\n'.join('\t'.join(row) for row in rows))
 
 WRONG = {
     'scores first': (lambda i: (f'{1 + i / 300:.4f}', EN[i], DE[i]), 'first column holds numbers'),
@@ -113,7 +113,7 @@ def test_words_that_pandas_takes_for_missing_values(form, tmp_path):
 @pytest.mark.parametrize('own', [False, True])
 def test_a_column_that_holds_no_text(column, kind, own, tmp_path):
     table = Dataset.from_dict(dict(en=EN, de=column))
-    if not own: table.to_parquet(str(write(tmp_path / 'data') / 'train.parquet'))
+    if not own: table.to_parquet(str(write_files(tmp_path / 'data') / 'train.parquet'))
     with pytest.raises(ValueError, match=f'split train: column de holds {kind}.*, no text'):
         load(DatasetDict(train=table)) if own else load(('hub', 'en', 'de'), tmp_path / 'data')
 
@@ -122,7 +122,7 @@ def test_classes_are_no_text():
     with pytest.raises(ValueError, match='column topic holds int64'): load(DatasetDict(train=table))
 
 def test_the_cause_of_a_file_that_cannot_be_read(tmp_path):
-    write(tmp_path / 'data', train_jsonl='{"en": "one", "de": "eins"}\n{"en": "broken \\ud8', )
+    write_files(tmp_path / 'data', train_jsonl='{"en": "one", "de": "eins"}\n{"en": "broken \\ud8', )
     with pytest.raises(ValueError) as e: load(('hub', 'en', 'de'), tmp_path / 'data')
     assert 'An error occurred while generating' not in str(e.value)
 
@@ -144,13 +144,13 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
     parts = dict(train=slice(0, 200), validation=slice(190, 220), test=slice(200, 230))     # 10 of 30 valid sentences are in train, none of test
     if how == 'files':
         names = dict(train='train', validation='valid', test='test')
-        write(tmp_path, **{f'{names[s]}_{lang}': '\n'.join(text[p]) for s, p in parts.items() for lang, text in dict(en=EN, de=DE).items()})
+        write_files(tmp_path, **{f'{names[s]}_{lang}': '\n'.join(text[p]) for s, p in parts.items() for lang, text in dict(en=EN, de=DE).items()})
         load(('text', 'en', 'de'), tmp_path)
     else:
         tables = DatasetDict({s: Dataset.from_dict(dict(en=EN[p], de=DE[p])) for s, p in parts.items()})
         if how == 'own': load(tables)
         else:
-            for s, table in tables.items(): table.to_parquet(str(write(tmp_path) / f'{s}.parquet'))
+            for s, table in tables.items(): table.to_parquet(str(write_files(tmp_path) / f'{s}.parquet'))
             load(('hub', 'en', 'de'), tmp_path)
     said = capfd.readouterr().out
     assert 'valid: 10 of 30 source sentences are in train, too' in said and 'test:' not in said
@@ -158,7 +158,7 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
 @pytest.mark.parametrize('text', ['raw', 'moses_lc'])
 def test_pairs_of_which_nothing_is_left(text, tmp_path, capfd):
     "Control characters are text to Python and nothing to Moses or SentencePiece."
-    folder = write(tmp_path / 'data', train_en='\n'.join(EN + ['\x02\x03', 'a word']), train_de='\n'.join(DE + ['ein Wort', '\x01']), valid_en='one', valid_de='eins', test_en='one', test_de='eins')
+    folder = write_files(tmp_path / 'data', train_en='\n'.join(EN + ['\x02\x03', 'a word']), train_de='\n'.join(DE + ['ein Wort', '\x01']), valid_en='one', valid_de='eins', test_en='one', test_de='eins')
     make_data(Preparation(text=text, vocab_size=120, max_len=100, byte_fallback=False), ('text', 'en', 'de'), folder, tmp_path / 'store')
     ids = load_from_disk(tmp_path / 'store/train')
     assert min(ids['n_src']) > 1 and min(ids['n_tgt']) > 2 and len(ids) in (300, 301, 302)

@@ -4,7 +4,7 @@ import shutil
 from importlib.util import find_spec
 
 import pytest
-from helpers import EN_DE, SMALL, flags, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
 from annotated_transformer.data.number_names import namer
 from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
@@ -28,20 +28,20 @@ def test_words_by_the_count_of_sentencepiece():
 
 def test_two_vocabularies(capfd, tmp_path):
     "Source and target with tokens of their own: trained, resumed, translated, exported; a tokenizer that is not its own is refused."
-    text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
-    out, settings = tmp_path / 'out', SMALL | dict(src_vocab_size=60)
-    for steps in 2, 4: ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, '--resume', *flags(settings | dict(max_steps=steps))))
+    text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
+    out, settings = tmp_path / 'out', SMALL_OVERRIDES | dict(src_vocab_size=60)
+    for steps in 2, 4: assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, '--resume', *cli_args(settings | dict(max_steps=steps))))
     assert Translator.from_pretrained(out, device='cpu').models[0].src_embed.num_embeddings == 60
-    write(tmp_path, lines='seven\n')
-    ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'))
-    ran(in_here(capfd, 'export', out, '--to', 'safetensors'))
-    exported = ran(in_here(capfd, 'translate', out / 'safetensors', '--input', tmp_path / 'lines')).stdout
-    assert exported == ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines')).stdout
+    write_files(tmp_path, lines='seven\n')
+    assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'))
+    assert_success(run_in_process(capfd, 'export', out, '--to', 'safetensors'))
+    exported = assert_success(run_in_process(capfd, 'translate', out / 'safetensors', '--input', tmp_path / 'lines')).stdout
+    assert exported == assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines')).stdout
     if find_spec('ctranslate2'):
-        ran(in_here(capfd, 'export', out))
-        ran(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--scores'))
+        assert_success(run_in_process(capfd, 'export', out))
+        assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--scores'))
     shutil.copy(out / 'tokenizer.model', out / 'source.model')
-    refused(in_here(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model is not the one')
+    assert_user_error(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model is not the one')
 
 def test_a_blank_only_where_the_source_had_one():
     assert joined(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it

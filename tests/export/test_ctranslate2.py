@@ -2,7 +2,7 @@
 from importlib.util import find_spec
 
 import pytest
-from helpers import content, endless, in_here
+from helpers import snapshot_dir, train_undertrained_run, run_in_process
 
 from annotated_transformer.cli.export import transformer_export
 from annotated_transformer.data.number_names import namer
@@ -36,13 +36,13 @@ def test_one_limit_for_every_engine(name, alpha, weak):
 @pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')
 def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):
     "Greedy search finds the same with and without a penalty, also where the limit cuts it off: so log_prob must be the same."
-    run = endless(capfd, tmp_path, 'sinusoidal')
-    in_here(capfd, 'export', run)
+    run = train_undertrained_run(capfd, tmp_path, 'sinusoidal')
+    run_in_process(capfd, 'export', run)
     engine = CTranslate2.from_pretrained(run, device='cpu')
     without, with_ = ([h.log_prob for h, in engine.search(engine.encode(['eighty', 'three']), 1, alpha)] for alpha in (0., .8))
     assert with_ == pytest.approx(without, rel=1e-4)
 
 def test_another_architecture_is_refused(classifier, tmp_path):
-    before = content(run := classifier[0])
+    before = snapshot_dir(run := classifier[0])
     with pytest.raises(ValueError, match='holds no Transformer'): to_ctranslate2(run, tmp_path / 'out')
-    assert content(run) == before and not (tmp_path / 'out').exists()
+    assert snapshot_dir(run) == before and not (tmp_path / 'out').exists()

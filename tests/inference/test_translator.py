@@ -2,7 +2,7 @@
 from importlib.util import find_spec
 
 import pytest
-from helpers import endless, in_here, refused
+from helpers import train_undertrained_run, run_in_process, assert_user_error
 
 from annotated_transformer.data.tokenizer import cut_text
 from annotated_transformer.inference.translator import Translator
@@ -12,10 +12,10 @@ from annotated_transformer.training.trainer import train
 TEXT = ['seven', 'two hundred and twelve', 'ninety-nine', 'one hundred and five']
 
 def test_members_of_an_ensemble(trained, tmp_path, capfd):
-    for empty in f'{trained},', f',{trained}', f'{trained},,{trained}': refused(in_here(capfd, 'translate', empty, stdin='seven'), 'a member of the ensemble has no name')
+    for empty in f'{trained},', f',{trained}', f'{trained},,{trained}': assert_user_error(run_in_process(capfd, 'translate', empty, stdin='seven'), 'a member of the ensemble has no name')
     small = dict(N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=512, average_checkpoints=1)
     for name, corpus, more in (('a', ('numbers', 'en', 'de'), {}), ('b', ('numbers', 'de', 'en'), {}), ('c', ('numbers', 'en', 'de'), dict(max_len=70, seed=1))): train(get_recipe('demo', **small, **more), corpus, tmp_path / name)
-    refused(in_here(capfd, 'translate', f'{tmp_path}/a,{tmp_path}/b', stdin='seven'), '/a and', '/b are no ensemble: source is en in the first, de in the second')
+    assert_user_error(run_in_process(capfd, 'translate', f'{tmp_path}/a,{tmp_path}/b', stdin='seven'), '/a and', '/b are no ensemble: source is en in the first, de in the second')
     assert Translator.from_pretrained([tmp_path / 'a', tmp_path / 'c']).config['model']['max_len'] == 70
 
 def test_n_best_holds_no_text_twice(trained):
@@ -25,13 +25,13 @@ def test_n_best_holds_no_text_twice(trained):
 @pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
 def test_a_run_of_blanks_between_words_is_cut(capfd, tmp_path, positions):
     "No part is longer than max_len, however many blanks stand between two words; both engines translate it."
-    run, text = endless(capfd, tmp_path, positions), 'nine' + ' ' * 45 + 'eleven.' + ' ' * 30 + 'six'
+    run, text = train_undertrained_run(capfd, tmp_path, positions), 'nine' + ' ' * 45 + 'eleven.' + ' ' * 30 + 'six'
     t = Translator.from_pretrained(run)
     assert max(map(len, t.encode(t.split_long(text, 20)))) <= 20
     assert t.translate([text])[0]
     if find_spec('ctranslate2'):
-        in_here(capfd, 'export', run)
-        result = in_here(capfd, 'translate', run, '--engine', 'ctranslate2', stdin=text + '\n')
+        run_in_process(capfd, 'export', run)
+        result = run_in_process(capfd, 'translate', run, '--engine', 'ctranslate2', stdin=text + '\n')
         assert result.returncode == 0 and result.stdout.count('\n') == 1, result.stderr
 
 def test_cut_text_loses_nothing_and_has_no_part_of_blanks():

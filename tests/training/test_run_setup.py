@@ -5,99 +5,99 @@ import shutil
 import pytest
 import safetensors.torch
 import torch
-from helpers import EN_DE, SMALL, content, flags, in_here, names, ran, refused, write
+from helpers import EN_DE, SMALL_OVERRIDES, snapshot_dir, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
 from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
-    assert 'the learning rate rises to the end: warmup_steps=5 is not less than max_steps=4' in in_here(capfd, 'train', '--out', tmp_path / 'a', *flags(SMALL | dict(max_steps=4, warmup_steps=5))).stderr
-    settings = SMALL | dict(max_steps=4, warmup_steps=1, lr_scheduler_type='cosine')
-    assert not in_here(capfd, 'train', '--out', tmp_path / 'b', *flags(settings)).returncode
-    said = in_here(capfd, 'train', '--out', tmp_path / 'b', '--resume', *flags(settings | dict(max_steps=8))).stderr
+    assert 'the learning rate rises to the end: warmup_steps=5 is not less than max_steps=4' in run_in_process(capfd, 'train', '--out', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
+    settings = SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=1, lr_scheduler_type='cosine')
+    assert not run_in_process(capfd, 'train', '--out', tmp_path / 'b', *cli_args(settings)).returncode
+    said = run_in_process(capfd, 'train', '--out', tmp_path / 'b', '--resume', *cli_args(settings | dict(max_steps=8))).stderr
     assert 'max_steps=4 → 8: with lr_scheduler_type=cosine the learning rate of update 4 was 0.00e+00 and is' in said
 
 
-def french(folder): return write(folder, train_en=names('en'), train_fr=names('fr'))
+def french(folder): return write_files(folder, train_en=number_lines('en'), train_fr=number_lines('fr'))
 
 SHORT = dict(max_steps=4, peak_lr=1e-4)
 
 def tune(capfd, trained, folder, *more, settings=SHORT):
-    return in_here(capfd, 'train', '--finetune_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
-                   *flags(settings), *more)
+    return run_in_process(capfd, 'train', '--finetune_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
+                   *cli_args(settings), *more)
 
 def test_fine_tuning(trained, capfd, tmp_path):
     "Weights, tokens and recipe come from the other run; the first of them are where that run ended; resumed, it needs the other no more."
     french(tmp_path / 'text')
     twin = shutil.copytree(trained, tmp_path / 'twin')
-    said = ran(tune(capfd, twin, tmp_path)).stderr
+    said = assert_success(tune(capfd, twin, tmp_path)).stderr
     out = tmp_path / 'out'
     assert said.strip().split('\n')[-1].startswith(f'{out}: 4 updates, validation perplexity ') and f'transformer_translate {out}' in said
     assert (out / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
     config = json.loads((out / 'config.json').read_text())
     assert config['model']['d_model'] == 64 and config['finetune_from'] == str(twin) and len(config['finetune_sha256']) == 64 and config['target_lang'] == 'fr'
     shutil.rmtree(twin)
-    ran(tune(capfd, twin, tmp_path, '--resume', settings=dict(max_steps=6)))
+    assert_success(tune(capfd, twin, tmp_path, '--resume', settings=dict(max_steps=6)))
     assert RunDirectory(out).checkpoints()[-1].name == 'step-00000006'
 
 def test_fine_tuning_begins_where_the_other_ended(trained, capfd, tmp_path):
     "With a learning rate of almost nothing the weights stay those of the other run."
     french(tmp_path / 'text')
-    ran(tune(capfd, trained, tmp_path, settings=dict(max_steps=1, peak_lr=1e-12)))
+    assert_success(tune(capfd, trained, tmp_path, settings=dict(max_steps=1, peak_lr=1e-12)))
     ours, theirs = (safetensors.torch.load_file(d / 'model.safetensors') for d in (tmp_path / 'out', trained))
     for name in theirs: torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6)
 
 @pytest.mark.parametrize('settings, said', [(dict(N=2), 'trained with another N (1 → 2)'), (dict(preprocessing='moses_lc'), 'another preprocessing (raw → moses_lc)'), (dict(h=2), 'another h (4 → 2)')])
 def test_another_model_cannot_go_on(trained, capfd, tmp_path, settings, said):
     french(tmp_path / 'text')
-    refused(tune(capfd, trained, tmp_path, settings=settings), said)
+    assert_user_error(tune(capfd, trained, tmp_path, settings=settings), said)
     assert not (tmp_path / 'out' / 'config.json').exists()
 
 def test_nothing_to_begin_with(own, capfd, tmp_path):
     french(tmp_path / 'text')
-    refused(tune(capfd, tmp_path / 'none', tmp_path), 'none holds no config.json')
+    assert_user_error(tune(capfd, tmp_path / 'none', tmp_path), 'none holds no config.json')
     (own / 'model.safetensors').unlink()
-    refused(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish the run')
+    assert_user_error(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish the run')
 
 def test_unknown_tokens_are_counted(trained, capfd, tmp_path):
     "The small tokenizer has no bytes to fall back on: text in another script is unknown to it, and the user hears how much."
-    write(tmp_path / 'text', train_en=names('en', 60), train_fr='\n'.join(['ноль'] * 60))
-    assert '% of the tokens are unknown to the tokenizer of' in ran(tune(capfd, trained, tmp_path)).stdout
+    write_files(tmp_path / 'text', train_en=number_lines('en', 60), train_fr='\n'.join(['ноль'] * 60))
+    assert '% of the tokens are unknown to the tokenizer of' in assert_success(tune(capfd, trained, tmp_path)).stdout
 
 @pytest.fixture
-def text(tmp_path): return write(tmp_path / 'exp' / 'data', train_en=names('en', 60), train_de=names('de', 60))
+def text(tmp_path): return write_files(tmp_path / 'exp' / 'data', train_en=number_lines('en', 60), train_de=number_lines('de', 60))
 
 @pytest.mark.parametrize('data_dir, out', [('exp/data', 'exp'), ('exp/data', 'exp/data'), ('exp/data/train.en', 'exp'), ('data', '.'), ('exp/data', 'exp/data/../../exp')])
 def test_corpus_within_the_run(text, data_dir, out, capfd, monkeypatch):
     "--data_dir inside --out: the corpus stays."
-    before = content(text)
+    before = snapshot_dir(text)
     monkeypatch.chdir(text.parents[0 if data_dir == 'data' else 1])
-    result = in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', data_dir, '--out', out, *flags(SMALL))
-    refused(result, 'choose another --out')
-    assert content(text) == before
+    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', data_dir, '--out', out, *cli_args(SMALL_OVERRIDES))
+    assert_user_error(result, 'choose another --out')
+    assert snapshot_dir(text) == before
 
 def test_run_within_the_corpus(text, capfd):
     "The reverse is safe for files that are known by name, and refused where every file would be read."
-    before = content(text)
-    result = in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', text / 'runs' / 'a', *flags(SMALL))
-    assert result.returncode == 0 and before.items() <= content(text).items(), result.stderr
-    refused(in_here(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', text / 'runs' / 'b', *flags(SMALL)), 'share a folder')
+    before = snapshot_dir(text)
+    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', text / 'runs' / 'a', *cli_args(SMALL_OVERRIDES))
+    assert result.returncode == 0 and before.items() <= snapshot_dir(text).items(), result.stderr
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', text / 'runs' / 'b', *cli_args(SMALL_OVERRIDES)), 'share a folder')
 
 def test_files_of_others(text, capfd):
     "A folder with anything in it that no run made."
     for name in 'notes.txt', 'config.json', 'data/train.en':
-        folder = write(text.parents[1] / name.replace('/', '-'))
+        folder = write_files(text.parents[1] / name.replace('/', '-'))
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{}')
-        refused(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', folder, *flags(SMALL)), 'holds files of yours', name.split('/')[0])
-        assert content(folder) == {name: b'{}'}
+        assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', folder, *cli_args(SMALL_OVERRIDES)), 'holds files of yours', name.split('/')[0])
+        assert snapshot_dir(folder) == {name: b'{}'}
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
 def test_finished_model(own, capfd, resume):
     "Its checkpoints were removed: the model is not trained over, nor is a new one begun in its place."
     shutil.rmtree(own / 'checkpoints')
-    before = content(own)
-    args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--out', own, *flags(SMALL)
-    write(own.parent, train_en=names('en'), train_de=names('de'))
-    refused(in_here(capfd, 'train', *args, *resume), 'is not overwritten')
-    assert content(own) == before
+    before = snapshot_dir(own)
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--out', own, *cli_args(SMALL_OVERRIDES)
+    write_files(own.parent, train_en=number_lines('en'), train_de=number_lines('de'))
+    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'is not overwritten')
+    assert snapshot_dir(own) == before

@@ -12,7 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 from accelerate.commands.config import load_config_from_file
-from helpers import EN_DE, ROOT, SMALL, flags, in_here, names, ran, refused, write
+from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 from torch.testing import assert_close
 
 from annotated_transformer.recipe import get_recipe
@@ -24,20 +24,20 @@ def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
     from accelerate.state import AcceleratorState
     AcceleratorState._reset_state(True)
     monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'fp16')
-    try: refused(in_here(capfd, 'train', '--out', tmp_path / 'a', *flags(SMALL)), 'fp16 needs a GPU')
+    try: assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'a', *cli_args(SMALL_OVERRIDES)), 'fp16 needs a GPU')
     finally: AcceleratorState._reset_state(True)
 
 
-EARLY = SMALL | dict(max_steps=40, peak_lr=1e-12, save_every='2 steps', early_stopping_patience=3, average_checkpoints=2)
+EARLY = SMALL_OVERRIDES | dict(max_steps=40, peak_lr=1e-12, save_every='2 steps', early_stopping_patience=3, average_checkpoints=2)
 
 def test_early_stopping(capfd, tmp_path):
     "A model that learns nothing ends after `early_stopping_patience` validations; interrupted and resumed, at the same place with the same weights."
-    text, both = write(tmp_path / 'text', train_en=names('en'), train_de=names('de')), []
-    def go(out, settings, *more): return in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *flags(settings), *more)
+    text, both = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de')), []
+    def go(out, settings, *more): return run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *cli_args(settings), *more)
     noise = EARLY | dict(peak_lr=0.5)                         # best at the first validation or soon after
-    ran(go(tmp_path / 'whole', noise))
-    ran(go(tmp_path / 'parts', noise | dict(max_steps=4)))
-    said = ran(go(tmp_path / 'parts', noise, '--resume')).stderr
+    assert_success(go(tmp_path / 'whole', noise))
+    assert_success(go(tmp_path / 'parts', noise | dict(max_steps=4)))
+    said = assert_success(go(tmp_path / 'parts', noise, '--resume')).stderr
     for out in 'whole', 'parts':
         losses = [m['valid_loss'] for m in RunDirectory(tmp_path / out).metrics() if 'valid_loss' in m]
         both.append((losses, RunDirectory(tmp_path / out).checkpoints()[-1].name, (tmp_path / out / 'model.safetensors').read_bytes()))
@@ -45,37 +45,37 @@ def test_early_stopping(capfd, tmp_path):
     losses, newest, _ = both[0]
     assert len(losses) < 20 and losses.index(min(losses)) == len(losses) - 4 and newest == f'step-{2 * len(losses):08d}'
     assert f'{2 * len(losses)} updates' in said
-    again = ran(go(tmp_path / 'parts', noise, '--resume'))
+    again = assert_success(go(tmp_path / 'parts', noise, '--resume'))
     assert RunDirectory(tmp_path / 'parts').checkpoints()[-1].name == newest and 'stopped early' in again.stderr
-    more = ran(go(tmp_path / 'parts', noise | dict(early_stopping_patience=30, max_steps=2 * len(losses) + 2), '--resume'))   # patience may grow
+    more = assert_success(go(tmp_path / 'parts', noise | dict(early_stopping_patience=30, max_steps=2 * len(losses) + 2), '--resume'))   # patience may grow
     assert f'{2 * len(losses) + 2} updates' in more.stderr
 
 def test_patience_of_nothing(capfd, tmp_path):
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'out', *flags(SMALL | dict(early_stopping_patience=0))), 'early_stopping_patience=0 must be greater than or equal to 1')
+    assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'out', *cli_args(SMALL_OVERRIDES | dict(early_stopping_patience=0))), 'early_stopping_patience=0 must be greater than or equal to 1')
 
 def test_bleu_in_the_log(capfd, tmp_path):
     "It is logged and samples are kept; the weights are those of a run without it."
-    text = write(tmp_path / 'text', train_en=names('en'), train_de=names('de'))
+    text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
     for out, more in ('with', ['--bleu', '10']), ('without', []):
-        ran(in_here(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / out, *flags(SMALL | dict(max_steps=4)), *more))
+        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / out, *cli_args(SMALL_OVERRIDES | dict(max_steps=4)), *more))
     assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
     lines = RunDirectory(tmp_path / 'with').metrics()
     assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in RunDirectory(tmp_path / 'without').metrics())
     assert (tmp_path / 'with/samples.txt').read_text().count('reference: ') == 6
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
-    refused(in_here(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
+    assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
 
 CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, save_every='4 steps')
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp('corpus')
-    for lang in ('en', 'de'): (path / f'train.{lang}').write_text(names(lang, 500))
+    for lang in ('en', 'de'): (path / f'train.{lang}').write_text(number_lines(lang, 500))
     return path
 
 def command(folder, out, changes=(), processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', out, *flags(CHANGES | dict(changes)), *extra]
+    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', out, *cli_args(CHANGES | dict(changes)), *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def launch(*args, check=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import names
+from helpers import number_lines
 from torch.nn.utils.rnn import pad_sequence
 
 from annotated_transformer.cli.live import transformer_live
@@ -56,7 +56,7 @@ def apart(a, b): return (torch.as_tensor(a) - b).abs().max().item()
 def model(trained): return Translator.from_pretrained(trained, device='cpu')
 
 @pytest.fixture(scope='module')
-def pairs(): return [*zip(names('en', 200).split('\n'), names('de', 200).split('\n'))]
+def pairs(): return [*zip(number_lines('en', 200).split('\n'), number_lines('de', 200).split('\n'))]
 
 # ---- the same numbers
 
@@ -138,7 +138,7 @@ def test_names(model):
     ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('042', ''), ('1,005', ''), ('twenty-one', '')])
 def test_wrong_input(model, typed, said):
     small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
-    data = dict(names=small, source='en', target='de', most=80, words=sorted(set(re.findall(r'\w+', names('en', 1100)))))
+    data = dict(names=small, source='en', target='de', most=80, words=sorted(set(re.findall(r'\w+', number_lines('en', 1100)))))
     answer = in_node(model, 'const {text, n, stop, says} = understand(m, given[0], given[1]); return [text, n, stop || says]', [data, typed])
     assert said in answer[2] and bool(said) == bool(answer[2]), answer
     if not said: assert answer[0] == namer('en')(answer[1])

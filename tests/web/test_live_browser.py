@@ -6,7 +6,7 @@ import subprocess
 from html import escape, unescape
 
 import pytest
-from helpers import TRAINED, names, write
+from helpers import TRAINED_OVERRIDES, number_lines, write_files
 
 from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.inference.translator import Translator
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on th
 @pytest.fixture(scope='module')
 def two_layers(tmp_path_factory):
     "Learned positions: it cannot write more than 24 tokens, however much of it is off."
-    folder = write(tmp_path_factory.mktemp('corpus'), train_en=names('en', 120), train_de=names('de', 120))
-    train(get_recipe('demo', **TRAINED | dict(N=2, h=2, d_model=32, d_ff=64, vocab_size=80, positions='learned', max_len=24)), ('text', 'en', 'de'), folder / 'run', folder)
+    folder = write_files(tmp_path_factory.mktemp('corpus'), train_en=number_lines('en', 120), train_de=number_lines('de', 120))
+    train(get_recipe('demo', **TRAINED_OVERRIDES | dict(N=2, h=2, d_model=32, d_ff=64, vocab_size=80, positions='learned', max_len=24)), ('text', 'en', 'de'), folder / 'run', folder)
     return folder / 'run'
 
 def page_of(run_dir, folder, small):

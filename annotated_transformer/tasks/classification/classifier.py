@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from ...model.attention import MultiHeadAttention, padding_mask
 from ...model.embeddings import Embedding
-from ...utils.io import bare
-from ...utils.validation import UserError, check, check_types
+from ...utils.io import strip_invisible
+from ...utils.validation import UserError, validate_fields, validate_types
 from ...model.seq2seq import Seq2SeqModel, register_architecture
 from ...model.layers import EncoderLayer, Stack
 from ...model.transformer import Transformer
@@ -40,13 +40,13 @@ class ClassifierConfig:
     max_len: int = 64              # tokens of a text, its end included
 
     def __post_init__(self):
-        check_types(self)
-        check(vars(self), 'vocab_size src_vocab_size d_model d_ff h max_len', least=1)
-        check(vars(self), 'N', least=0)
-        check(vars(self), 'P_drop eps_ls', least=0, below=1)
-        check(vars(self), 'norm', among=('post', 'pre'))
-        check(vars(self), 'positions', among=('sinusoidal', 'learned', 'none'))
-        check(vars(self), 'pooling', among=('mean', 'max', 'first'))
+        validate_types(self)
+        validate_fields(vars(self), 'vocab_size src_vocab_size d_model d_ff h max_len', ge=1)
+        validate_fields(vars(self), 'N', ge=0)
+        validate_fields(vars(self), 'P_drop eps_ls', ge=0, lt=1)
+        validate_fields(vars(self), 'norm', choices=('post', 'pre'))
+        validate_fields(vars(self), 'positions', choices=('sinusoidal', 'learned', 'none'))
+        validate_fields(vars(self), 'pooling', choices=('mean', 'max', 'first'))
         if self.d_model % self.h: raise UserError(
             f'h={self.h} does not divide d_model={self.d_model}')
 
@@ -131,9 +131,9 @@ def classify(self:Translator,
     if the run is no classifier, or naming the text that is empty."""
     if any(m.task != 'labels' for m in self.models): raise UserError(
         'this run gives no labels: train with a recipe such as classify_small')
-    check(dict(top=top), 'top', least=1)
+    validate_fields(dict(top=top), 'top', ge=1)
     for n, text in enumerate(texts, 1):
-        if not bare(text): raise UserError(f'text {n} is empty')
+        if not strip_invisible(text): raise UserError(f'text {n} is empty')
     t, most = self.tokenizer, self.config['model']['max_len']
     names = [(i, piece[1:]) for i, piece in enumerate(t.pieces(range(t.vocab_size)))
              if piece[0] == '▁']

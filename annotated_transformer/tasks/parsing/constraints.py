@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 import torch
 from torch import Tensor
-from ...utils.validation import UserError, check
+from ...utils.validation import UserError, validate_fields
 
 # %% ../../../nbs/library/tasks/parsing/constraints.ipynb #unfinished
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def only_trees(
 ) -> Callable:
     """For the `allow` of `beam_search`: every line becomes a tree over the words of its
     source (a pushdown automaton). Raises ValueError if there is no room for one."""
-    check(dict(most=most, deepest=deepest), 'most deepest', least=1)
+    validate_fields(dict(most=most, deepest=deepest), 'most deepest', ge=1)
     for i, (n, limit) in enumerate(zip(words, limits), 1):
         if not n or n + 3 > limit: raise UserError(
             f'source {i}: no tree of {n} words fits into {limit} tokens')

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from .constraints import only_trees
-from ...utils.io import reading
+from ...utils.io import open_maybe_compressed
 from ...inference.beam_search import beam_search, check_search, ready
 from ...inference.translator import Translator
 from .treebank import (
@@ -120,7 +120,7 @@ def gold_trees(path) -> list[Tree]:
     if Path(path).is_dir() or str(path).lower().endswith(packed):
         return treebank(path, dict(test=split_of(path)['test']))['test']
     try:
-        with reading(path) as raw: text = raw.read().decode('utf-8-sig')
+        with open_maybe_compressed(path) as raw: text = raw.read().decode('utf-8-sig')
     except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
     if trees := read_trees(text, path): return trees
     raise UserError(f'{path} holds no trees')

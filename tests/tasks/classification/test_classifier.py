@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from helpers import in_here, refused
+from helpers import run_in_process, assert_user_error
 
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
@@ -16,8 +16,8 @@ from annotated_transformer.training.trainer import train
 def test_a_classifier_is_sent_to_its_own_command(name, args, classifier, capfd, tmp_path, monkeypatch):
     (tmp_path / 'x').write_text('rain\n')
     monkeypatch.chdir(tmp_path)
-    if name == 'train': refused(in_here(capfd, 'train', '--finetune_from', classifier[0], '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', classifier[0].parent, '--out', 'y', *args), 'labels, no translations')
-    else: refused(in_here(capfd, name, classifier[0], *args, stdin='rain\n'), 'use transformer_classify')
+    if name == 'train': assert_user_error(run_in_process(capfd, 'train', '--finetune_from', classifier[0], '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', classifier[0].parent, '--out', 'y', *args), 'labels, no translations')
+    else: assert_user_error(run_in_process(capfd, name, classifier[0], *args, stdin='rain\n'), 'use transformer_classify')
 
 def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
     torch.manual_seed(1)
