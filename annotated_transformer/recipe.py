@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
-from .data.preprocessing import Preparation, kinds_of_text
+from .data.preprocessing import PreprocessingConfig, _PREPROCESSING
 from .model.config import TransformerConfig, presets
 from .model.seq2seq import get_architecture
 from .utils.validation import (
@@ -31,7 +31,7 @@ _Fraction = Annotated[float, Field(ge=0, lt=1)]
 class DataConfig:
     "How text becomes batches, §5.1."
     max_tokens: _PositiveInt = 25_000      # padded tokens a side of a global batch
-    preprocessing: Literal[kinds_of_text] = 'raw'   # of the text, before the tokenizer
+    preprocessing: Literal[_PREPROCESSING] = 'raw'   # of the text, before the tokenizer
     byte_fallback: bool = True       # unknown characters as bytes; takes 256 tokens
     overlong: Literal['drop', 'error', 'truncate'] = 'drop'  # pairs beyond max_len
 
@@ -99,9 +99,9 @@ class Recipe:
         validate_types(self.preparation)                     # which checks the rest itself
 
     @property
-    def preparation(self) -> Preparation:
+    def preparation(self) -> PreprocessingConfig:
         "What of a recipe decides the ids, §5.1."
-        return Preparation(self.data.preprocessing, self.model.vocab_size, self.model.max_len,
+        return PreprocessingConfig(self.data.preprocessing, self.model.vocab_size, self.model.max_len,
                            self.data.byte_fallback, self.data.overlong,
                            getattr(self.model, 'src_vocab_size', None))
 

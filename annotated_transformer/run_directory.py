@@ -10,11 +10,11 @@ import json, os, re, shlex
 from pathlib import Path
 from fastcore.basics import patch
 from filelock import FileLock, Timeout
-from .cpu import tune_search
-from .data.tokenizer import Tokenizer, tokenizer_files
+from .cpu import optimize_for_inference
+from .data.tokenizer import Tokenizer, _tokenizer_files
 from .model.pretrained import (
-    check_config, differences, made_for, read_weights)
-from .model.seq2seq import Seq2SeqModel, build, get_architecture
+    _validate_config, _diff_settings, _check_weights_config, load_weights)
+from .model.seq2seq import Seq2SeqModel, build_model, get_architecture
 from .utils.io import create_output_dir, sha256_file, _LOCK_FILE, read_json
 from .utils.validation import UserError, validate_fields
 
@@ -44,10 +44,10 @@ def config(self:RunDirectory) -> dict:
     Raises FileNotFoundError or ValueError naming the file and what is wrong with it."""
     if not self.config_file.is_file(): raise FileNotFoundError(
         f'{self} holds no {self.config_file.name}: is it a finished run?')
-    config = check_config(read_json(self.config_file), str(self.config_file))
+    config = _validate_config(read_json(self.config_file), str(self.config_file))
     made_with = dict(tokenizer=config['tokenizer_sha256'],
                      source=config['source_tokenizer_sha256'])
-    for file in tokenizer_files(self.path):
+    for file in _tokenizer_files(self.path):
         if made_with[file.stem] not in (None, sha256_file(file)): raise UserError(
             f'{file} is not the one that this model was trained with: put it back')
     return config
@@ -137,11 +137,11 @@ def load_model(
     run = RunDirectory(run_dir)
     config, path = run.config, run.weights_file(weights)
     settings = get_architecture(config['architecture']).config_class(**config['model'])
-    made_for(path, settings)                           # before anything is built
-    model = build(config['architecture'], settings, config['pad_id'])
-    model.load_state_dict(read_weights(path, model), strict=False)
+    _check_weights_config(path, settings)                           # before anything is built
+    model = build_model(config['architecture'], settings, config['pad_id'])
+    model.load_state_dict(load_weights(path, model), strict=False)
     if config.get('cpu_matmul_backend') != 'pytorch':
-        tune_search(model, config.get('matmul_backend'))
+        optimize_for_inference(model, config.get('matmul_backend'))
     return model.eval()
 
 # %% ../nbs/library/run_directory.ipynb #metrics
@@ -195,8 +195,8 @@ def _check_ensemble(runs:list):
         c = run.config
         return dict(source=c['source_lang'], target=c['target_lang'], preprocessing=c['preprocessing'],
                     task=get_architecture(c['architecture']).task,
-                    tokenizer=[sha256_file(p)[:8] for p in tokenizer_files(run)])
+                    tokenizer=[sha256_file(p)[:8] for p in _tokenizer_files(run)])
     for other in runs[1:]:
-        for k, (a, b) in differences(of(runs[0]), of(other)).items(): raise UserError(
+        for k, (a, b) in _diff_settings(of(runs[0]), of(other)).items(): raise UserError(
             f'{runs[0]} and {other} are no ensemble: {k} is {a} in the first, '
             f'{b} in the second')

@@ -16,17 +16,17 @@ from pathlib import Path
 import datasets, numpy as np, psutil
 from annotated_transformer.training import run_setup as runs
 from annotated_transformer.data import preprocessing as preparation
-from annotated_transformer.data.batching import Batches, plan
-from annotated_transformer.data.number_names import namer, shuffled
+from annotated_transformer.data.batching import Batches, make_batches
+from annotated_transformer.data.number_names import number_speller, seeded_shuffle
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory
 
 def write_pairs(folder, n):
     "Two files with the names of the first n numbers in a fixed random order."
-    numbers = shuffled(range(1_000_000), 0)[:n]
+    numbers = seeded_shuffle(range(1_000_000), 0)[:n]
     for lang in ('en', 'de'):
         with Pool() as pool, open(folder / f'train.{lang}', 'w') as f:
-            for name in pool.imap(namer(lang), numbers, 10_000): f.write(name + '\n')
+            for name in pool.imap(number_speller(lang), numbers, 10_000): f.write(name + '\n')
 
 def timed(owner, name, stage, seconds):
     "From now on calls of owner.name add their wall-clock seconds to seconds[stage]."
@@ -39,7 +39,7 @@ def timed(owner, name, stage, seconds):
 
 def quality(src_len, tgt_len, max_tokens):
     "Padding and balance of one epoch's plan."
-    batches, real = plan(src_len, tgt_len, max_tokens), src_len + tgt_len
+    batches, real = make_batches(src_len, tgt_len, max_tokens), src_len + tgt_len
     cells = sum(len(b) * int(src_len[b].max() + tgt_len[b].max()) for b in batches)
     loads = [np.array([real[b[i::8]].sum() for i in range(8)]) for b in batches]
     return dict(batches=len(batches), padding=1 - int(real.sum()) / cells, imbalance=float(np.mean([x.max() / x.mean() - 1 for x in loads])))

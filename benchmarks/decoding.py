@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.model.seq2seq import build
+from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.inference.evaluation import test_split
 from annotated_transformer.inference.translator import Translator
 
@@ -41,7 +41,7 @@ class Reordered(Ours):
     "The same with keys and values copied to the new places of their prefixes at every step, as most libraries do it."
     def __init__(self, run, translator, a):
         super().__init__(run, translator, a)
-        plain = build(translator.models[0].architecture, translator.models[0].config, self.pad_id)
+        plain = build_model(translator.models[0].architecture, translator.models[0].config, self.pad_id)
         plain.load_state_dict(translator.models[0].state_dict())
         self.models = [plain.eval()]
 
@@ -54,10 +54,10 @@ class CTranslate2:
         with TemporaryDirectory() as folder:
             to_ctranslate2(run, folder, None if compute_type == 'float32' else compute_type)
             self.engine = ctranslate2.Translator(folder, intra_threads=a.threads, inter_threads=1, compute_type=compute_type)
-        self.t, self.never = t, [t.pieces([i]) for i in (t.pad_id, t.bos_id)]
+        self.t, self.never = t, [t.convert_ids_to_tokens([i]) for i in (t.pad_id, t.bos_id)]
 
     def __call__(self, ids, beam, alpha, limit):
-        out = self.engine.translate_batch([self.t.pieces(row[:-1]) for row in ids], max_batch_size=self.batch, beam_size=beam, length_penalty=alpha,
+        out = self.engine.translate_batch([self.t.convert_ids_to_tokens(row[:-1]) for row in ids], max_batch_size=self.batch, beam_size=beam, length_penalty=alpha,
                                           max_decoding_length=limit, suppress_sequences=self.never)
         return [self.t.sp.piece_to_id(o.hypotheses[0]) for o in out]
 

@@ -33,7 +33,7 @@ def other_class(translator, folder):
     t = translator.tokenizer
     folder.mkdir()
     for name in 'source.spm', 'target.spm': t.save(folder / name)
-    (folder / 'vocab.json').write_text(json.dumps({token: i for i, token in enumerate(t.pieces(range(t.vocab_size)))}))
+    (folder / 'vocab.json').write_text(json.dumps({token: i for i, token in enumerate(t.convert_ids_to_tokens(range(t.vocab_size)))}))
     (folder / 'tokenizer_config.json').write_text(json.dumps(dict(source_lang=translator.config['source_lang'], target_lang=translator.config['target_lang'], bos_token='<s>')))
     return transformers.MarianTokenizer.from_pretrained(folder)
 

@@ -20,7 +20,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
 from annotated_transformer.cpu import (
-    OneDNNLinear, OneDNNProduct, SharedDropout, by_onednn, exchange_layers, faster_products, has_onednn)
+    _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _linear_onednn, _replace_modules, choose_matmul_backend, is_onednn_available)
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
@@ -53,7 +53,7 @@ def answer(process):
 def square(n=1024):
     x, y = torch.randn(2, n, n)
     x16, y16 = x.bfloat16(), y.bfloat16()
-    return {'MKL': lambda: x @ y, 'oneDNN': lambda: by_onednn(x, y), 'bfloat16': lambda: x16 @ y16}
+    return {'MKL': lambda: x @ y, 'oneDNN': lambda: _linear_onednn(x, y), 'bfloat16': lambda: x16 @ y16}
 
 def one_width(only): return best({k: f for k, f in square().items() if k in only.split(',')}, 2 * 1024**3)
 
@@ -72,11 +72,11 @@ def sizes(rounds):
     squares, layers = {}, {}
     for n in (8, 16, 32, 64, 128, 256, 512, 1024, 2048):
         x, y = torch.randn(2, n, n)
-        squares[n] = best({'MKL': lambda: x @ y, 'oneDNN': lambda: by_onednn(x, y)}, 2 * n**3, .3)         # noqa: B023
+        squares[n] = best({'MKL': lambda: x @ y, 'oneDNN': lambda: _linear_onednn(x, y)}, 2 * n**3, .3)         # noqa: B023
     for d_in, d_out in ((128, 128), (128, 256), (128, 10000), (512, 512), (512, 2048), (2048, 512), (512, 37000)):
         x, w, grad = (torch.randn(n, m, requires_grad=g) for n, m, g in ((1024, d_in, True), (d_out, d_in, True), (1024, d_out, False)))
         def both(product): torch.autograd.grad(product(x, w, None), (x, w), grad)                           # noqa: B023
-        layers[f'{d_in} → {d_out}'] = best({'MKL': lambda: both(F.linear), 'oneDNN': lambda: both(OneDNNProduct.apply)},   # noqa: B023
+        layers[f'{d_in} → {d_out}'] = best({'MKL': lambda: both(F.linear), 'oneDNN': lambda: both(_OneDNNLinearFunction.apply)},   # noqa: B023
                                             6 * 1024 * d_in * d_out)
     x, y = torch.randn(2, 2**26)
     copied = best({'copy': lambda: y.copy_(x)}, 2 * 4 * len(x))['copy']
@@ -100,9 +100,9 @@ def tuned(model, fast=False, cheap=False, drops=True, **_):
     for name, p in model.named_parameters(remove_duplicate=False):
         *path, last = name.split('.')
         setattr(twin.get_submodule('.'.join(path)), last, p)
-    if fast: exchange_layers(twin, torch.nn.Linear, OneDNNLinear)
-    if cheap: exchange_layers(twin, torch.nn.Dropout, SharedDropout)
-    if not drops: exchange_layers(twin, torch.nn.Dropout, lambda _: NoDropout(0.))
+    if fast: _replace_modules(twin, torch.nn.Linear, _OneDNNLinear)
+    if cheap: _replace_modules(twin, torch.nn.Dropout, _FastDropout)
+    if not drops: _replace_modules(twin, torch.nn.Dropout, lambda _: NoDropout(0.))
     return twin
 
 def mean_loss(model, src, tgt, c, half=False, loss=label_smoothed_loss, **_):
@@ -146,7 +146,7 @@ def updates(rounds):
     # first, since a child's peak begins with that of its parent
     memory = {which: answer(child('--child', 'loss', which, 1024, 37000)) for which in ('ours', 'PyTorch')}
     runs = {name: of_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
-    return dict(recipes=runs, loss_memory=memory, faster_products={str(w): faster_products(w) for w in (128, 512)})
+    return dict(recipes=runs, loss_memory=memory, faster_products={str(w): choose_matmul_backend(w) for w in (128, 512)})
 
 # ---------------------------------------------------------------- dropout
 def dropout(rounds):
@@ -202,7 +202,7 @@ def main(a):
         if a.child[0] != 'threads': torch.set_num_threads(1)
         print(json.dumps(children[a.child[0]](*a.child[1:])))
         return
-    if not has_onednn(): sys.exit('error: this PyTorch has no oneDNN')
+    if not is_onednn_available(): sys.exit('error: this PyTorch has no oneDNN')
     torch.set_num_threads(1); torch.manual_seed(0)
     out = Path(a.out) if a.out else None
     record = json.loads(out.read_text()) if out and out.exists() else {}

@@ -115,7 +115,7 @@ def trainer(turns, said):
     class Watched(Seq2SeqTrainer):
         def _get_train_sampler(self, *args):
             sampler = super()._get_train_sampler(*args)
-            sampler.generator = shuffler(0)              # the order that `grouped` knows, too
+            sampler.output_projection = shuffler(0)              # the order that `grouped` knows, too
             return sampler
         def training_step(self, model, inputs, *args, **options):
             mask, labels = inputs['attention_mask'], inputs['labels']
@@ -146,7 +146,7 @@ def batches_by(plan):
                 super().__init__(pairs, tokens, pad_id, seed)
                 n_src, n_tgt = np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1
                 chosen = [plan(n_src, n_tgt, tokens, epoch) for epoch in range(2)]
-                self.plan, self.n = lambda epoch: chosen[epoch % 2], min(map(len, chosen))
+                self.epoch_batches, self.batches_per_epoch = lambda epoch: chosen[epoch % 2], min(map(len, chosen))
         usual = training.batches_of
         def batches_of(folder, tokens, pad_id, seed):
             from datasets import load_from_disk
@@ -177,8 +177,8 @@ def grouped(n_src, n_tgt, tokens, epoch):
 
 def sentences(n_src, n_tgt, tokens):
     "The mean number of sentences of our batches, and so of the same number of target tokens."
-    from annotated_transformer.data.batching import plan
-    return round(len(n_src) / len(plan(n_src, n_tgt, tokens)))
+    from annotated_transformer.data.batching import make_batches
+    return round(len(n_src) / len(make_batches(n_src, n_tgt, tokens)))
 
 def dense_loss(training):
     "JoeyNMT's: the smoothed targets as a matrix, their divergence from the log-probabilities, and which are right."
@@ -259,19 +259,19 @@ def prepare(a, folder):
     "The data of our recipe, and the same as text for JoeyNMT. Returns the number of sentences of a batch, and what was prepared."
     import numpy as np
     from datasets import load_from_disk
-    from annotated_transformer.data.preprocessing import data_key, make_data
+    from annotated_transformer.data.preprocessing import _dataset_hash, preprocess_corpus
     from annotated_transformer.recipe import get_recipe
     from annotated_transformer.data.tokenizer import Tokenizer
     r = get_recipe(RECIPE)
     (folder / 'runs').mkdir()
     (folder / 'runs' / '.data').symlink_to(Path(a.store).resolve() if a.store else folder)
-    store = folder / 'runs' / '.data' / data_key(r.preparation, CORPUS, a.data)
-    make_data(r.preparation, CORPUS, a.data, store)
+    store = folder / 'runs' / '.data' / _dataset_hash(r.preparation, CORPUS, a.data)
+    preprocess_corpus(r.preparation, CORPUS, a.data, store)
     t, given = Tokenizer.load(store), folder / 'given'
     given.mkdir()
     t.save(given)
     (given / 'train').symlink_to((store / 'train').resolve())
-    (given / 'vocab.txt').write_text('\n'.join(t.pieces(range(4, t.vocab_size))) + '\n')      # after JoeyNMT's own four, which are ours
+    (given / 'vocab.txt').write_text('\n'.join(t.convert_ids_to_tokens(range(4, t.vocab_size))) + '\n')      # after JoeyNMT's own four, which are ours
     for split in ('train', 'valid'):
         pairs = load_from_disk(store / split)
         for column, lang, cut in (('src', 'en', slice(-1)), ('tgt', 'de', slice(1, -1))):

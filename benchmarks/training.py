@@ -18,13 +18,13 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 from torch.nn import functional as F
-from annotated_transformer.data.batching import plan
+from annotated_transformer.data.batching import make_batches
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.analysis.hardware import mfu, peaks, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
-    by_onednn, faster_products, has_onednn, tune_training)
+    _linear_onednn, choose_matmul_backend, is_onednn_available, optimize_for_training)
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.train_step import Objective, update
 from annotated_transformer.model.seq2seq import Seq2SeqModel
@@ -96,7 +96,7 @@ def draw_batches(tokens, V, n, pairs=40_000):
     def ids(lengths):
         out = torch.randint(4, V, (len(lengths), max(lengths)), generator=g)
         return out.masked_fill(torch.arange(out.size(1)) >= torch.tensor(lengths)[:, None], 0)
-    return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in plan(n_src, n_tgt, tokens)[:n]]
+    return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in make_batches(n_src, n_tgt, tokens)[:n]]
 
 def seconds(a, f, *args):
     clock = time.process_time if a.cpu_time else time.perf_counter
@@ -107,7 +107,7 @@ def seconds(a, f, *args):
 def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
-    libraries = [torch.matmul] + [by_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and has_onednn())
+    libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and is_onednn_available())
     return max(2 * x.size(0) ** 3 / seconds(a, f, x, y) for x, y in pairs * 3 for f in libraries)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
@@ -120,7 +120,7 @@ def trainee(name, c, a, accelerator):
     "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
     model, one_update = builders[name](c).train(), update if name in ('ours', usual) or a.same_step else plain_update
-    if name == 'ours': tune_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
+    if name == 'ours': optimize_for_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
     optimizer = adam(model) if one_update is update else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
     params = n_parameters(model)
@@ -165,7 +165,7 @@ def main(a):
     c, cuda, peak, entries = get_recipe(a.recipe).model, a.device == 'cuda', 0., {}
     accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
     batches = draw_batches(a.tokens, c.vocab_size, a.rounds)
-    measured = 'pytorch' if cuda else faster_products(c.d_model)
+    measured = 'pytorch' if cuda else choose_matmul_backend(c.d_model)
     if a.products == 'auto': a.products = measured
     for name in list(builders)[:2] if a.only_ours else builders:
         if name == usual and a.products != 'both': continue

@@ -13,7 +13,7 @@ from statistics import mean
 import torch
 from annotated_transformer.background.adaptive_computation_time import (
     AdaptiveCell, ParityNetwork, RepeatedCell, draw_parity, judge_parity, parity_loss)
-from annotated_transformer.data.number_names import fit
+from annotated_transformer.data.number_names import train_toy
 from recording import Parts, provenance
 
 UPDATES, RATES = {16: 2000, 32: 8000}, (3e-3, 1e-2)      # size → updates of 128 vectors; the highest rate of a run
@@ -37,7 +37,7 @@ def learned(size, kind, value, rate, seed, share):
     torch.manual_seed(seed)
     model = ParityNetwork(cell_of(size, kind, value))
     loss = partial(parity_loss, tau=value if kind == 'adaptive' else 0.)
-    losses = fit(model, partial(draw_parity, size, 128), max(20, round(UPDATES[size] * share)), rate, loss)
+    losses = train_toy(model, partial(draw_parity, size, 128), max(20, round(UPDATES[size] * share)), rate, loss)
     return judge_parity(model, size, 500 * size) | dict(seed=seed, loss=mean(losses[-len(losses) // 20:]), minutes=(time.time() - start) / 60)
 
 def main(a):

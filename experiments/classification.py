@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from datasets import DatasetDict
 from annotated_transformer.tasks.classification.classifier import accuracy, relevance
-from annotated_transformer.data.corpora import load
+from annotated_transformer.data.corpora import load_corpus
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
@@ -58,7 +58,7 @@ p.add_argument('--out', type=Path, help='the record, a JSON file')
 
 @cache
 def texts(corpus, data_dir, size=None):
-    splits = load(corpus, data_dir)
+    splits = load_corpus(corpus, data_dir)
     return splits if size is None else DatasetDict(splits, train=splits['train'].select(range(size)))
 
 def bits(right):
@@ -82,11 +82,11 @@ def looked(translator, sources, gold, found, n=3):
         for text, g, ((label, p), (second, _)) in [row for row in zip(sources, gold, found) if (row[2][0][0] == row[1]) == right][:n]:
             src, other = translator.encode([text])[0][None], second if right else g
             a, b = (ids[0] for ids in t.encode([label, other]))
-            for m in attention: m.keep_weights = True
+            for m in attention: m.need_weights = True
             model.logits(model.embedded(src), src)
-            seen = [m.weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
-            for m in attention: m.keep_weights = False
-            rows.append(dict(seen=seen, tokens=t.source.pieces(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
+            seen = [m.attn_weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
+            for m in attention: m.need_weights = False
+            rows.append(dict(seen=seen, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
     return rows
 
 def trained(run, corpus, recipe, changes, seed, a, size=None):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.background.conditional_computation import (
     MixtureOfExperts, ThinLSTM, unevenness)
-from annotated_transformer.data.number_names import BOS, EOS, PAD, fit, shifted
+from annotated_transformer.data.number_names import BOS, EOS, PAD, train_toy, shift_right
 from annotated_transformer.data.text_files import read_lines
 from recording import Parts, provenance
 
@@ -59,7 +59,7 @@ def texts(folder):
 @torch.no_grad()
 def perplexity(model, ids):
     model.eval()
-    total = sum(F.cross_entropy(model(shifted(part)).mT, part, ignore_index=PAD, reduction='sum').item() for part in ids.split(100))
+    total = sum(F.cross_entropy(model(shift_right(part)).mT, part, ignore_index=PAD, reduction='sum').item() for part in ids.split(100))
     return math.exp(total / (ids != PAD).sum().item())
 
 def learn(group, arm, seed, a, updates):
@@ -74,17 +74,17 @@ def learn(group, arm, seed, a, updates):
         ids = train[torch.randint(len(train), (32,))]
         return (ids[:, :(ids != PAD).sum(1).max()],)
     def loss(model, ids):
-        guess = F.cross_entropy(model(shifted(ids)).mT, ids, ignore_index=PAD)
+        guess = F.cross_entropy(model(shift_right(ids)).mT, ids, ignore_index=PAD)
         return guess + weight * (unevenness(model.experts.importance) + unevenness(model.experts.load)) if weight else guess
     start = time.process_time()
-    losses = fit(model, draw, updates, 5e-3, loss)
+    losses = train_toy(model, draw, updates, 5e-3, loss)
     minutes = (time.process_time() - start) / 60
     found = dict(perplexity=perplexity(model, valid), updates=updates, minutes=minutes, parameters=sum(w.numel() for w in model.parameters()), last_loss=sum(losses[-50:]) / 50)
     if group == 'experts' and n:
         counts = torch.zeros(n)
         with torch.no_grad():
             for part in valid.split(100):
-                model(shifted(part))
+                model(shift_right(part))
                 counts += model.experts.asked.sum(0)
         found |= dict(asked=counts.tolist(), busiest=(counts.max() / counts.mean()).item())
     return found

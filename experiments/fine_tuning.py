@@ -12,7 +12,7 @@ from pathlib import Path
 from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.run_directory import RunDirectory, load_model
-from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.training.trainer import train
@@ -38,7 +38,7 @@ def per_character(run, tokens):
 def curve(run, begins_with=None):
     "Validation loss in nats per character by update; that of update 0 is of the model that it begins with."
     config = RunDirectory(run).config
-    valid = batches_of(run / 'data/valid', 4096, config['pad_id'], 0)
+    valid = load_batches(run / 'data/valid', 4096, config['pad_id'], 0)
     tokens = sum((tgt[:, 1:] != config['pad_id']).sum().item() for _, tgt in (valid[i] for i in range(len(valid))))
     share = per_character(run, tokens)
     points = [(m['step'], m['valid_loss'] * share) for m in RunDirectory(run).metrics() if 'valid_loss' in m]

@@ -14,7 +14,7 @@ from annotated_transformer.background.hard_attention import (
 from annotated_transformer.background.recurrent import (
     RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.data.number_names import (
-    exact_match, fit, number_names, pair_batches, shuffled, symbols, teacher_forcing)
+    exact_match, train_toy, number_names, random_batches, seeded_shuffle, SYMBOLS, teacher_forcing_loss)
 
 class Chooser(RecurrentTranslator):
     "Looks at the likeliest place where it is asked to."
@@ -23,17 +23,17 @@ class Chooser(RecurrentTranslator):
         seen = super().attend(query, state, t)
         return state['read'].take_along_dim(self.weights.argmax(-1)[..., None], 1) if self.choose else seen
 
-WAYS = {'soft': lambda: teacher_forcing, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: bound_loss,
+WAYS = {'soft': lambda: teacher_forcing_loss, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: bound_loss,
         'REINFORCE, all helpers': reinforce_loss, 'without soft batches': lambda: reinforce_loss(soften=0.),
         'without entropy': lambda: reinforce_loss(entropy=0.), 'without baseline': lambda: reinforce_loss(baseline=False),
         'one reward for all steps': lambda: reinforce_loss(own_step=False),
         'without all four': lambda: reinforce_loss(soften=0., entropy=0., baseline=False, own_step=False)}
 
 def run(way, seed, steps, every):
-    numbers = shuffled(range(1000), seed=0)
+    numbers = seeded_shuffle(range(1000), seed=0)
     train, test = number_names(numbers[:800]), number_names(numbers[800:])
     torch.manual_seed(seed)
-    model = Chooser(RecurrentConfig(len(symbols), 48, score='general', P_drop=0., max_len=80))
+    model = Chooser(RecurrentConfig(len(SYMBOLS), 48, score='general', P_drop=0., max_len=80))
     points, loss = [], WAYS[way]()
     def watched(model, *batch):
         if watched.step % every == 0:
@@ -45,7 +45,7 @@ def run(way, seed, steps, every):
         watched.step += 1
         return loss(model, *batch)
     watched.step = 0
-    losses = fit(model, pair_batches(train, 32), steps, 1e-2, watched)
+    losses = train_toy(model, random_batches(train, 32), steps, 1e-2, watched)
     model.choose = way != 'soft'
     points.append(dict(step=steps, exact=sum(exact_match(model, test)) / len(test)))
     return dict(seed=seed, points=points, last_loss=sum(losses[-20:]) / 20)

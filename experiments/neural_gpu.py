@@ -17,7 +17,7 @@ from annotated_transformer.background.recurrent import (
     RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.data.number_names import (
-    BOS, EOS, PAD, fit, namer, shifted, shuffled, teacher_forcing)
+    BOS, EOS, PAD, train_toy, number_speller, shift_right, seeded_shuffle, teacher_forcing_loss)
 from annotated_transformer.model.transformer import Transformer
 from recording import Parts, provenance
 
@@ -56,7 +56,7 @@ def columns(P_drop, seed, share):
     "One below the other, 3 and 8 bits: how many are right by length, the longest carry up to which all are right in numbers of 256 bits, and all sums of 1 and 2 bits."
     torch.manual_seed(seed)
     net = NeuralGPU(5, 3, 36, P_drop)
-    fit(net, lambda: [written_sums(*draw(16, k)) for k in (3, 8)], max(20, round(250 * share)), .02, mean_loss)
+    train_toy(net, lambda: [written_sums(*draw(16, k)) for k in (3, 8)], max(20, round(250 * share)), .02, mean_loss)
     exact = [right(net, *written_sums(*draw(100, k))) for k in COLUMNS]
     def carries(c, L=256):      # 1 + 11…1 in numbers of 256 bits, from every 64th column
         rows = [(bits(1 << i, L), bits((2 ** c - 1) << i, L)) for i in range(0, L - c + 1, 64)]
@@ -92,7 +92,7 @@ def all_right(net, x, y):
     "Greedy writing is right just when each token is the likeliest after the right ones."
     if isinstance(net, NeuralGPU): return right(net, x, y)
     src, tgt = as_translation([(x, y)])
-    return ((net(src, shifted(tgt)).argmax(-1) == tgt) | (tgt == PAD)).all(1).float().mean().item()
+    return ((net(src, shift_right(tgt)).argmax(-1) == tgt) | (tgt == PAD)).all(1).float().mean().item()
 
 def made(family, m):
     if family.startswith('Neural GPU'): return NeuralGPU(5, 3, m, .1, 'no shifts' not in family), .48 / m
@@ -106,7 +106,7 @@ def learn(family, seed, share, task=written_sums, m=48, bins=BINS, updates=2000)
     net, lr = made(family, m)
     own = isinstance(net, NeuralGPU)
     batches = (lambda: in_bins(task, bins)) if own else lambda: as_translation(in_bins(task, bins))
-    losses = fit(net, batches, max(20, round(updates * share)), lr, mean_loss if own else teacher_forcing)
+    losses = train_toy(net, batches, max(20, round(updates * share)), lr, mean_loss if own else teacher_forcing_loss)
     longest = (bins[-1] - 1) // 2
     exact = {k: all_right(net, *task(*draw(200 if k <= 30 else 50, k), True)) for k in SUMS}
     chains = {}
@@ -118,19 +118,19 @@ def learn(family, seed, share, task=written_sums, m=48, bins=BINS, updates=2000)
                 longest=longest, parameters=sum(w.numel() for w in net.parameters()), lr=lr, minutes=(time.time() - start) / 60)
 
 def names(way, seed, share):
-    english, german = namer('en'), namer('de')
+    english, german = number_speller('en'), number_speller('de')
     letters = ['', *sorted({c for n in range(1000) for c in f'{n}{english(n)}{german(n)}'})]
     n = max(len(name(i)) for i in range(1000) for name in (english, german)) + 1
     ids = lambda texts: torch.tensor([[*map(letters.index, t), *[0] * (n - len(t))] for t in texts])
     digits, both = ids(map(str, range(1000))), torch.stack([ids(map(english, range(1000))), ids(map(german, range(1000)))])
-    order = torch.tensor(shuffled(range(1000), 0))
+    order = torch.tensor(seeded_shuffle(range(1000), 0))
     known, new = order[:900], order[900:]
     torch.manual_seed(seed)
     start, net = time.time(), ExtendedNeuralGPU(len(letters), 48, way)
     def coin():
         rows = known[torch.randint(900, (32,))]
         return digits[rows], both[torch.randint(2, (32,)), rows]
-    losses = fit(net, coin, max(20, round(2500 * share)), .01, lambda net, x, y: F.cross_entropy(net(x, y).mT, y))
+    losses = train_toy(net, coin, max(20, round(2500 * share)), .01, lambda net, x, y: F.cross_entropy(net(x, y).mT, y))
     with torch.no_grad(): written = torch.cat([net(digits[rows]).argmax(-1) for rows in (known[:100], new)])
     good = (written == both[:, torch.cat([known[:100], new])]).all(-1).any(0).float()
     text = [''.join(letters[i] for i in row) for row in written[100:110].tolist()]

@@ -15,7 +15,7 @@ import torch
 from annotated_transformer.background.neural_turing_machine import (
     CopyLSTM, NeuralTuringMachine, copy_loss, draw_copies, judge_copies)
 from annotated_transformer.utils.plotting import n_parameters
-from annotated_transformer.data.number_names import fit
+from annotated_transformer.data.number_names import train_toy
 from recording import Parts, provenance
 
 BITS, LONGEST, BATCH, UPDATES = 8, 20, 16, 4000
@@ -48,7 +48,7 @@ def learned(arm, rate, seed, share):
     start, worked = time.time(), time.process_time()
     torch.manual_seed(seed)
     model = CopyLSTM(BITS + 2, BITS) if arm == 'LSTM' else NeuralTuringMachine(BITS + 2, BITS, **ARMS[arm])
-    losses = fit(model, partial(draw_copies, BITS, LONGEST, BATCH), max(20, round(UPDATES * share)), rate, copy_loss)
+    losses = train_toy(model, partial(draw_copies, BITS, LONGEST, BATCH), max(20, round(UPDATES * share)), rate, copy_loss)
     part = max(1, len(losses) // 100)
     curve = [mean(losses[i:i + part]) for i in range(0, len(losses), part)]
     wrong, focus = {}, {}

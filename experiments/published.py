@@ -14,7 +14,7 @@ import safetensors.torch
 from datasets import load_from_disk
 from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.inference.evaluation import evaluate
-from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.inference.translator import Translator
@@ -31,7 +31,7 @@ def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{ste
 
 def hours(run):
     "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
-    data = batches_of(Path(run) / 'data/train', RunDirectory(run).recipe.data.max_tokens, 0, 0)
+    data = load_batches(Path(run) / 'data/train', RunDirectory(run).recipe.data.max_tokens, 0, 0)
     tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
     lines = [m for m in RunDirectory(run).metrics() if 'loss' in m]
     return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600

@@ -16,8 +16,8 @@ from annotated_transformer.background.recurrent import (
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.analysis.alignment import true_alignment
 from annotated_transformer.data.number_names import (
-    PAD, draw_numbers, exact_match, fit, number_names, pair_batches, shifted, shuffled,
-    symbols, to_ids)
+    PAD, sample_numbers, exact_match, train_toy, number_names, random_batches, shift_right, seeded_shuffle,
+    SYMBOLS, encode_characters)
 from annotated_transformer.model.transformer import Transformer
 
 EDGES = [3, 20, 28, 36, 44, 52, 68]      # letters of the German name
@@ -26,24 +26,24 @@ SCORES = [dict(score='additive')] + [dict(score=s, feeding=f) for s in ('dot', '
 
 SIZES = {'48 wide, 600 updates': (48, 600, 1e-2), '96 wide, 1,200 updates': (96, 1200, 5e-3)}      # width, updates, learning rate
 
-def translator(d, **kind): return RecurrentTranslator(RecurrentConfig(len(symbols), d, P_drop=0., max_len=80, **kind))
+def translator(d, **kind): return RecurrentTranslator(RecurrentConfig(len(SYMBOLS), d, P_drop=0., max_len=80, **kind))
 
 @torch.no_grad()
 def by_place(model, pairs, places=60):
     "The loss, and how often the letter at each place is right, given those before it."
-    src, tgt = (to_ids(side) for side in zip(*pairs))
-    logits = model(src, shifted(tgt))
+    src, tgt = (encode_characters(side) for side in zip(*pairs))
+    logits = model(src, shift_right(tgt))
     real, right = tgt != PAD, logits.argmax(-1) == tgt
     loss = F.cross_entropy(logits.mT, tgt, ignore_index=PAD).item()
     return loss, [(right[:, i] & real[:, i]).sum().item() / real[:, i].sum().item() for i in range(places)]
 
 def long_names(kind, seed, d, steps, lr):
     "Train on the mixture of numbers below a million, test on 500 others."
-    drawn = draw_numbers(0)
+    drawn = sample_numbers(0)
     train, test = number_names(drawn[:20000]), number_names(drawn[20500:])
     torch.manual_seed(seed)
     model = translator(d, **kind)
-    losses = fit(model, pair_batches(train), steps, lr)
+    losses = train_toy(model, random_batches(train), steps, lr)
     right, bins = exact_match(model, test), [[] for _ in EDGES[1:]]
     for (_, german), hit in zip(test, right): bins[sum(len(german) >= e for e in EDGES[1:-1])].append(hit)
     loss, places = by_place(model, test)
@@ -54,9 +54,9 @@ def looks(model, n):
     "The weights with which the German name of n is written: one matrix for a recurrent model, one for each head of a Transformer."
     (english, german), = number_names([n])
     heads = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    for m in heads: m.keep_weights = True
-    with torch.no_grad(): model(to_ids([english]), shifted(to_ids([german])))
-    weights = torch.cat([l.memory_attn.weights[0] for l in model.decoder.layers]) if heads else model.weights
+    for m in heads: m.need_weights = True
+    with torch.no_grad(): model(encode_characters([english]), shift_right(encode_characters([german])))
+    weights = torch.cat([l.cross_attn.attn_weights[0] for l in model.decoder.layers]) if heads else model.weights
     return weights[:, :len(german), :len(english)]
 
 def on_target(model, numbers):
@@ -71,8 +71,8 @@ def on_target(model, numbers):
 
 def small_names(model, steps, lr):
     "Train on 800 numbers below 1000; which of the other 200 are right, and where it looks."
-    numbers = [n for n in shuffled(range(1000), seed=0) if n != 21]
-    losses = fit(model, pair_batches(number_names(numbers[:800])), steps, lr)
+    numbers = [n for n in seeded_shuffle(range(1000), seed=0) if n != 21]
+    losses = train_toy(model, random_batches(number_names(numbers[:800])), steps, lr)
     right = exact_match(model, number_names([21, *numbers[800:]]))
     best = on_target(model, numbers[:50])[0].argmax()          # chosen on names that were learned
     each, chance = on_target(model, [21, *numbers[800:]])
@@ -112,7 +112,7 @@ def main():
         record['scores'].append(full | dict(exact=[r['exact'] for r in runs], on_target=[r['on_target'] for r in runs]))
     record['heads'] = {}
     for name, make in (('additive attention', lambda: translator(64, score='additive')),
-                       ('a Transformer', lambda: Transformer(TransformerConfig(len(symbols), 2, 64, 128, 4, P_drop=0., norm='pre'), PAD))):
+                       ('a Transformer', lambda: Transformer(TransformerConfig(len(SYMBOLS), 2, 64, 128, 4, P_drop=0., norm='pre'), PAD))):
         record['heads'][name] = []
         for seed in seeds: record['heads'][name].append(once(f'head {name} {seed}', small(make, 400, 1e-2 if 'add' in name else 3e-3)))
     record['bottleneck'][enough] = {score: each(score, dict(score=score), enough) for score in ('general', 'none')}

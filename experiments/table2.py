@@ -22,9 +22,9 @@ from annotated_transformer.analysis.table_2 import (
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
 from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.model.seq2seq import build
+from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.data.tokenizer import moses_lc
@@ -66,10 +66,10 @@ def main(a):
         "Arithmetic and time of an update of every family, on the same batches, in turns."
         run, found = a.runs / f'prepared_{corpus}', {}
         learn(run, a.yardstick, 1, 1e-3)
-        data = batches_of(run / 'data/train', recipe(a.yardstick).data.max_tokens, 0, 0)
+        data = load_batches(run / 'data/train', recipe(a.yardstick).data.max_tokens, 0, 0)
         batches = [data[i] for i in range(a.rounds + 1)]
         torch.manual_seed(0)
-        models = {name: build(recipe(name).architecture, recipe(name).model).train() for name in a.families}
+        models = {name: build_model(recipe(name).architecture, recipe(name).model).train() for name in a.families}
         optimizers = {name: adam(model) for name, model in models.items()}
         for name, model in models.items(): found[name] = dict(
             parameters=n_parameters(model), embeddings=sum(p.numel() for p in {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Embedding)}.values()),

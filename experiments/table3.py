@@ -19,7 +19,7 @@ from annotated_transformer.model.config import count_parameters
 from annotated_transformer.inference.evaluation import evaluate, test_split
 from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
 from annotated_transformer.run_directory import RunDirectory, load_model, RunLockedError
-from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import Objective, validate
@@ -64,10 +64,10 @@ def estimate(rows, a, length=30, gpus=8, card='A100', share=.4):
 def looks(model, run, n=20, least=16):
     "Of the encoder's heads over n validation sentences: how many singular values their scores use, and their largest weight."
     rank, largest = [], []
-    for m in (heads := [layer.self_attn for layer in model.encoder.layers]): m.keep_weights = True
+    for m in (heads := [layer.self_attn for layer in model.encoder.layers]): m.need_weights = True
     for ids in [ids for ids in load_from_disk(run / 'data/valid')['src'] if len(ids) >= least][:n]:
         model.encode(torch.tensor([ids]))
-        weights = torch.cat([m.weights[0] for m in heads])            # (N h, T, T)
+        weights = torch.cat([m.attn_weights[0] for m in heads])            # (N h, T, T)
         rank.append(score_rank(weights).mean().item()); largest.append(weights.amax(-1).mean().item())
     return dict(score_rank=mean(rank), largest_weight=mean(largest))
 
@@ -81,7 +81,7 @@ def learn(run, row, seed, a):
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
     model, lines = load_model(run), RunDirectory(run).metrics()
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
@@ -92,7 +92,7 @@ def write(path, value):
     new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(value)); new.replace(path)
 
 def main(a):
-    rows = chosen(a.rows)
+    rows = chosen(a.table_for)
     if a.dry_run: return estimate(rows, a)
     if a.scale == 'mini': torch.set_num_threads(1)
     name = '_'.join(a.corpus)

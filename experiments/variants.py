@@ -14,8 +14,8 @@ from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.inference.evaluation import evaluate
 from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.model.pretrained import read_weights
-from annotated_transformer.data.preprocessing import batches_of
+from annotated_transformer.model.pretrained import load_weights
+from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.utils.validation import NonFiniteError
 from annotated_transformer.inference.metrics import significance
 from annotated_transformer.data.text_files import read_parallel
@@ -43,10 +43,10 @@ def learn(run, name, seed, a):
     try:
         train(recipe, ('multi30k', 'en', 'de'), run, a.data, resume=True, model=model)
         _, model = variant(name, **a.changes | dict(seed=seed))
-        model.load_state_dict(read_weights(RunDirectory(run).weights_file(), model), strict=False)
+        model.load_state_dict(load_weights(RunDirectory(run).weights_file(), model), strict=False)
         model.eval()
     except NonFiniteError as e: return lost(str(e))
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), batches_of(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(Objective(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in RunDirectory(run).metrics() if 'grad_norm' in m))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import safetensors.torch
 
 from annotated_transformer.cli.main import _run_command
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.utils.io import sha256_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +35,7 @@ def write_files(folder, **files):
     for name, text in files.items(): (folder / name.replace('_', '.')).write_bytes(text if isinstance(text, bytes) else text.encode())
     return folder
 
-def number_lines(lang, n=300): return '\n'.join(map(namer(lang), range(n)))
+def number_lines(lang, n=300): return '\n'.join(map(number_speller(lang), range(n)))
 
 def snapshot_dir(folder):
     "Every file below a folder and its bytes, to see that nothing was lost."

@@ -9,7 +9,7 @@ from helpers import ROOT
 from torch.testing import assert_close
 
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.model.seq2seq import build
+from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 
@@ -73,7 +73,7 @@ def test_every_arm_of_the_experiment_can_be_built(arms, monkeypatch):
     built = {}
     for name, (_, recipe, changes, _) in found['ARMS'].items():
         r = get_recipe(recipe, **dict(changes) | dict(d_model=16, d_ff=16))
-        built[name] = build(r.architecture, r.model)(SRC).shape[-1] == r.model.vocab_size
+        built[name] = build_model(r.architecture, r.model)(SRC).shape[-1] == r.model.vocab_size
     assert len(built) >= 20 and all(built.values())
 
 def test_an_arm_is_trained_and_opened(arms, tmp_path):

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import OneDNNLinear, OneDNNProduct, SharedDropout, exchange_layers, faster_products, has_onednn, tune_search, tune_training
+from annotated_transformer.cpu import _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_inference, optimize_for_training
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
@@ -38,7 +38,7 @@ def test_products(capfd, tmp_path):
     assert snapshot_dir(tmp_path / 'onednn') == before
     assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'new', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
-pytestmark = pytest.mark.skipif(not has_onednn(), reason='this PyTorch has no oneDNN')
+pytestmark = pytest.mark.skipif(not is_onednn_available(), reason='this PyTorch has no oneDNN')
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -52,9 +52,9 @@ WIDE = TransformerConfig(vocab_size=2000, N=1, d_model=256, d_ff=1024, h=4, P_dr
 @pytest.fixture
 def used(monkeypatch):
     "How often a product forward and backward went to oneDNN."
-    calls, by_onednn = [], processors.by_onednn
+    calls, by_onednn = [], processors._linear_onednn
     def counted(*args): calls.append(args[0].shape); return by_onednn(*args)
-    monkeypatch.setattr(processors, 'by_onednn', counted)
+    monkeypatch.setattr(processors, '_linear_onednn', counted)
     return calls
 
 def ids(n=32): return (torch.randint(1, 2000, (n, 33), generator=torch.Generator().manual_seed(i)) for i in (0, 1))
@@ -68,7 +68,7 @@ def trained(model, steps=2, prepare=lambda accelerator, *both: accelerator.prepa
     losses = [update(prepared, optimizer, *ids(), accelerator)[0].item() for _ in range(steps)]
     return losses, {k: v.clone() for k, v in model.state_dict().items()}
 
-def by_onednn(model): return exchange_layers(model, nn.Linear, OneDNNLinear)
+def by_onednn(model): return _replace_modules(model, nn.Linear, _OneDNNLinear)
 
 def new(onednn=True):
     torch.manual_seed(0)
@@ -87,13 +87,13 @@ def test_weights_copies_and_pickles_are_as_before(used):
     assert list(model.state_dict()) == list(plain.state_dict())
     assert [n for n, _ in model.named_parameters()] == [n for n, _ in plain.named_parameters()]
     for copy in deepcopy(model), pickle.loads(pickle.dumps(model)), by_onednn(model):
-        layer = copy.generator
-        assert type(layer) is OneDNNLinear and layer.weight is copy.tgt_embed.weight
+        layer = copy.output_projection
+        assert type(layer) is _OneDNNLinear and layer.weight is copy.tgt_embed.weight
         used.clear()
         with torch.no_grad(): assert_close(copy.eval()(*ids()), plain.eval()(*ids()), rtol=1e-4, atol=1e-4)
         assert used
         with torch.no_grad(): layer.weight.zero_()           # a copy's own weights, not the model's
-        assert (layer(torch.ones(100, 256)) == 0).all() and (copy is model or model.generator.weight.any())
+        assert (layer(torch.ones(100, 256)) == 0).all() and (copy is model or model.output_projection.weight.any())
 
 def test_recomputed_layers_give_the_same_gradients(used):
     model = new(); recompute(model)
@@ -115,7 +115,7 @@ def test_distributed_data_parallel(used, tmp_path):
     finally: torch.distributed.destroy_process_group()
 
 def test_everything_else_goes_the_usual_way(used):
-    layer = OneDNNLinear(nn.Linear(512, 1024))
+    layer = _OneDNNLinear(nn.Linear(512, 1024))
     usual = lambda x: F.linear(x, layer.weight, layer.bias)
     x = torch.randn(300, 512)
     assert torch.equal(layer(x[:4]), usual(x[:4]))
@@ -134,27 +134,27 @@ def test_gradients_of_gradients_and_of_expanded_tensors():
     def second(product):
         first, = torch.autograd.grad(product(x, W, None).tanh().sum(), x, create_graph=True)
         return torch.autograd.grad(first.pow(2).sum(), (x, W))
-    for a, b in zip(second(OneDNNProduct.apply), second(F.linear)): assert_close(a, b, rtol=1e-4, atol=1e-4)
-    a, b = (torch.autograd.grad(product(x.t()[:, :1].expand(-1, 300), W, None).sum(), (x, W)) for product in (OneDNNProduct.apply, F.linear))
+    for a, b in zip(second(_OneDNNLinearFunction.apply), second(F.linear)): assert_close(a, b, rtol=1e-4, atol=1e-4)
+    a, b = (torch.autograd.grad(product(x.t()[:, :1].expand(-1, 300), W, None).sum(), (x, W)) for product in (_OneDNNLinearFunction.apply, F.linear))
     for one, other in zip(a, b): assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 def test_the_choice_draws_no_random_numbers_and_needs_onednn(monkeypatch):
     state = torch.get_rng_state()
-    assert faster_products(128) in ('onednn', 'pytorch') and torch.equal(state, torch.get_rng_state())
-    with torch.no_grad(): assert faster_products(64, .01) in ('onednn', 'pytorch')
+    assert choose_matmul_backend(128) in ('onednn', 'pytorch') and torch.equal(state, torch.get_rng_state())
+    with torch.no_grad(): assert choose_matmul_backend(64, .01) in ('onednn', 'pytorch')
     monkeypatch.setattr(torch.backends.mkldnn, 'is_available', lambda: False)
-    assert faster_products(128) == 'pytorch'
-    assert type(tune_training(nn.Sequential(nn.Linear(512, 512)))[0]) is nn.Linear
+    assert choose_matmul_backend(128) == 'pytorch'
+    assert type(optimize_for_training(nn.Sequential(nn.Linear(512, 512)))[0]) is nn.Linear
 
 def test_dice_repeat_when_layers_are_recomputed_and_belong_to_each_copy():
-    model = tune_training(new(onednn=False), 'pytorch'); recompute(model)
-    ours, recomputed = trained(tune_training(new(onednn=False), 'pytorch')), trained(model)
+    model = optimize_for_training(new(onednn=False), 'pytorch'); recompute(model)
+    ours, recomputed = trained(optimize_for_training(new(onednn=False), 'pytorch')), trained(model)
     assert ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
     for copy in deepcopy(model), pickle.loads(pickle.dumps(model)):
-        assert type(copy.src_position.dropout) is SharedDropout is not copy.src_position.dropout
+        assert type(copy.src_position.dropout) is _FastDropout is not copy.src_position.dropout
 
 def test_a_compiler_and_mixed_precision_get_what_they_know():
-    layer, x = SharedDropout(nn.Dropout(.5)), torch.ones(1000)
+    layer, x = _FastDropout(nn.Dropout(.5)), torch.ones(1000)
     torch.manual_seed(0); compiled = torch.compile(layer, backend='eager', fullgraph=True)(x)
     torch.manual_seed(0); assert torch.equal(compiled, F.dropout(x, .5))
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
@@ -162,7 +162,7 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
 def test_a_run_has_the_cheaper_dropout(tmp_path):
     recipe, out = get_recipe('demo', max_steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
     train(recipe, ('numbers', 'en', 'de'), out)
-    assert type(new_model(recipe, RunDirectory(out)).src_position.dropout) is SharedDropout
+    assert type(new_model(recipe, RunDirectory(out)).src_position.dropout) is _FastDropout
     off = replace(recipe, cpu_matmul_backend='pytorch')                # one field, and every layer is PyTorch's
     assert {type(m).__module__.partition('.')[0] for m in new_model(off, RunDirectory(out)).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
 
@@ -171,9 +171,9 @@ def test_a_run_has_the_cheaper_dropout(tmp_path):
 def test_prefixes_side_by_side_find_the_same(beam, settings):
     torch.manual_seed(0)
     plain = Transformer(TransformerConfig(30, N=2, d_model=16, d_ff=32, h=2, **settings)).double().eval()
-    with torch.no_grad(): plain.generator.weight.mul_(2)
+    with torch.no_grad(): plain.output_projection.weight.mul_(2)
     src = torch.randint(4, 30, (9, 8)).masked_fill(torch.arange(8) >= torch.arange(1, 10).clamp(max=8)[:, None], 0)
-    tuned = tune_search(deepcopy(plain))
+    tuned = optimize_for_inference(deepcopy(plain))
     assert type(tuned.decoder) is not type(plain.decoder) and list(tuned.state_dict()) == list(plain.state_dict())
     both = [beam_search(m, src, beam, extra=8, bos_id=2, eos_id=3) for m in (plain, tuned)]
     assert [[h.ids for h in hs] for hs in both[0]] == [[h.ids for h in hs] for hs in both[1]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.number_names import number_speller
 from helpers import EN_DE, cli_args
 
 SMALL = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=300, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, max_len=80, save_every='2 steps')
@@ -17,7 +17,7 @@ SMALL = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=300, max_tokens=512, max_
 @pytest.fixture
 def grid(tmp_path):
     for lang in ('en', 'de'):
-        name = namer(lang)
+        name = number_speller(lang)
         (tmp_path / f'train.{lang}').write_text('\n'.join(f'{name(i)} {name(7 * i % 300)}' for i in range(300)))
     def start(runs):
         return subprocess.Popen([sys.executable, 'experiments/table3.py', *EN_DE, '--data', str(tmp_path), '--rows', 'E', '--seeds', '1',

@@ -51,7 +51,7 @@ def test_no_field_has_two_homes(monkeypatch):
         max_len: int = 9
         d_model: int = 9
         max_steps: int = 9
-    monkeypatch.setitem(seq2seq._registered, 'stepper', type('Stepper', (seq2seq.Seq2SeqModel,), dict(config_class=Steps)))
+    monkeypatch.setitem(seq2seq._REGISTRY, 'stepper', type('Stepper', (seq2seq.Seq2SeqModel,), dict(config_class=Steps)))
     with pytest.raises(ValueError, match="field 'max_steps' of Steps is one of the recipe already"): Recipe(Steps(), 'stepper')
     with pytest.raises(ValueError, match='architecture=transformer wants a TransformerConfig, not a Steps'): Recipe(Steps())
 

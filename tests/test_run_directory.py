@@ -10,7 +10,7 @@ import torch
 from helpers import EN_DE, ROOT, SMALL_OVERRIDES, TRAINED_OVERRIDES, edit_config, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, corrupt_weights, write_files
 
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.model.pretrained import differences
+from annotated_transformer.model.pretrained import _diff_settings
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.run_directory import RunDirectory, load_model
 
@@ -33,7 +33,7 @@ def test_each_file_is_spelt_in_one_module(name):
     (False, dict(N=1), dict(N=2), dict(N=(1, 2))), (False, {}, dict(N=2), dict(N=(None, 2))), (False, dict(max_steps=1), dict(max_steps=2), dict(max_steps=(1, 2))),
     (True, dict(max_steps=1, save_every='a', early_stopping_patience=1, gradient_checkpointing=True), dict(max_steps=2, save_every='b', early_stopping_patience=None, gradient_checkpointing=False), {}),
     (True, dict(P_drop=.1, seed=0), dict(P_drop=0., seed=0), dict(P_drop=(.1, 0.)))])
-def test_what_may_differ(resumed, was, now, found): assert differences(was, now, resumed) == found
+def test_what_may_differ(resumed, was, now, found): assert _diff_settings(was, now, resumed) == found
 
 def same(a, b): return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
@@ -47,7 +47,7 @@ def test_one_door(own):
     files = dict(average=own / 'model.safetensors', best='best.safetensors', last=checkpoint / 'model.safetensors')
     for more, (kind, file) in enumerate(files.items()):
         model, *others = load_model(own, kind), load_model(own, file), Transformer.from_pretrained(own, kind), Translator.from_pretrained(own, kind, 'cpu').models[0]
-        assert all(same(model, other) for other in others) and torch.allclose(model.generator.weight, plain.generator.weight + more)
+        assert all(same(model, other) for other in others) and torch.allclose(model.output_projection.weight, plain.output_projection.weight + more)
     for door in load_model, Transformer.from_pretrained, Translator.from_pretrained:
         with pytest.raises(ValueError, match="weights='newest' is unknown: use one of average, best, last"): door(own, 'newest')
         with pytest.raises(FileNotFoundError, match='holds no checkpoints/step-00000007/model.safetensors: finish the run'): door(own, 'checkpoints/step-00000007/model.safetensors')

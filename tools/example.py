@@ -21,17 +21,17 @@ RECIPE, OVERRIDES, SOURCE, TARGET = 'demo', dict(d_model=32, d_ff=64, max_tokens
 def collect_activations(model, src, tgt):
     "What passes through `model`, one sentence: name → tensor."
     seen, hooks, attentions = {}, [], [m for m in model.modules() if hasattr(m, 'keep_weights')]
-    for m in attentions: m.keep_weights = True
+    for m in attentions: m.need_weights = True
     def keep(name, module): hooks.append(module.register_forward_hook(lambda m, args, out: seen.update({f'at.{name}': out[0]})))
     for side, position in (('encoder', model.src_position), ('decoder', model.tgt_position)):
         keep(f'{side}.position', position)
         for i, layer in enumerate(getattr(model, side).layers):
-            for name in ('self_attn', 'memory_attn', 'feed_forward'):
+            for name in ('self_attn', 'cross_attn', 'feed_forward'):
                 if hasattr(layer, name): keep(f'{side}.{i}.{name}', getattr(layer, name))
             for j, add_norm in enumerate(layer.add_norm): keep(f'{side}.{i}.add_norm.{j}', add_norm)
     logits = model(src, tgt)[0]
     for hook in hooks: hook.remove()
-    seen |= {f"at.{name.replace('layers.', '')}.weights": m.weights[0] for name, m in model.named_modules() if m in attentions}
+    seen |= {f"at.{name.replace('layers.', '')}.weights": m.attn_weights[0] for name, m in model.named_modules() if m in attentions}
     return seen | {'at.encoder.embed': model.src_embed(src)[0], 'at.decoder.embed': model.tgt_embed(tgt)[0], 'at.logits': logits}
 
 def main():
@@ -49,7 +49,7 @@ def main():
     if translator.translate([SOURCE]) != [TARGET]: sys.exit(f'error: the model writes {translator.translate([SOURCE])[0]!r} for {SOURCE!r}')
     weights = {name: p.half() for name, p in model.named_parameters()}
     save_file({k: v.contiguous() for k, v in (weights | seen).items()}, RESULTS/'example.safetensors')
-    name = lambda i: {t.bos_id: '<bos>', t.eos_id: '<eos>', t.pad_id: '<pad>'}.get(i) or t.pieces([i])[0]
+    name = lambda i: {t.bos_id: '<bos>', t.eos_id: '<eos>', t.pad_id: '<pad>'}.get(i) or t.convert_ids_to_tokens([i])[0]
     record = dict(command='python tools/example.py', recipe=f'{RECIPE} with ' + ' '.join(f'{k}={v!r}' for k, v in OVERRIDES.items()), versions={p: version(p) for p in ('annotated_transformer', 'torch')},
                   model=config['model'], pieces=[name(i) for i in range(model.config.vocab_size)], bos_id=t.bos_id, eos_id=t.eos_id, pad_id=t.pad_id,
                   source=SOURCE, target=TARGET, src=src, tgt=tgt)

@@ -8,7 +8,7 @@ __all__ = ['group_parts', 'name_parts', 'true_alignment']
 # %% ../../nbs/library/analysis/alignment.ipynb #imports
 import torch
 from torch import Tensor
-from ..data.number_names import namer
+from ..data.number_names import number_speller
 
 # %% ../../nbs/library/analysis/alignment.ipynb #group-parts
 def group_parts(
@@ -17,7 +17,7 @@ def group_parts(
     one:str,       # what 1 is called at the end: eins, or ein before tausend
 ) -> list:         # (text, key) of each part; None: it stands for nothing
     "The parts of a name below a thousand."
-    name, en = namer(lang), lang == 'en'
+    name, en = number_speller(lang), lang == 'en'
     h, rest = divmod(n, 100)
     tens, ones = divmod(rest, 10)
     word = lambda n: one if n == 1 else name(n)
@@ -39,17 +39,17 @@ def name_parts(
     lang:str,      # 'en' or 'de'
 ) -> list:         # (text, key) of each part; joined, the texts are the name
     "The parts of a number's name, and what each stands for (None: nothing)."
-    if n == 0: return [(namer(lang)(0), (1, 'ones'))]
+    if n == 0: return [(number_speller(lang)(0), (1, 'ones'))]
     thousands, rest = divmod(n, 1000)
     en, found = lang == 'en', []
     def keyed(scale, group): return [(t, key and (scale, key)) for t, key in group]
     if thousands:
-        one = 'ein' if thousands == 1 else namer('de')(1)
+        one = 'ein' if thousands == 1 else number_speller('de')(1)
         found += keyed(1000, group_parts(thousands, lang, 'one' if en else one))
         found += [(' ', None)] if en else []
         found += [('thousand' if en else 'tausend', (1000, 'thousand'))]
         if rest and en: found += [(', ' if rest >= 100 else ' and ', None)]
-    if rest: found += keyed(1, group_parts(rest, lang, namer(lang)(1)))
+    if rest: found += keyed(1, group_parts(rest, lang, number_speller(lang)(1)))
     return found
 
 # %% ../../nbs/library/analysis/alignment.ipynb #true-alignment

@@ -47,7 +47,7 @@ def sublayers(translator, kind:str) -> list:
     "The attention sub-layers of a kind in the first model, layer by layer."
     model = translator.models[0]
     layers = model.encoder.layers if kind == 'encoder' else model.decoder.layers
-    return [layer.memory_attn if kind == 'memory' else layer.self_attn
+    return [layer.cross_attn if kind == 'memory' else layer.self_attn
             for layer in layers]
 
 @contextmanager

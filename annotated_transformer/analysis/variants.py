@@ -9,7 +9,7 @@ __all__ = ['grid', 'variants', 'unscaled', 'wide', 'with_biases', 'variant']
 import torch
 from torch import nn
 from ..model.attention import MultiHeadAttention
-from ..model.seq2seq import build
+from ..model.seq2seq import build_model
 from ..recipe import Recipe
 from .table_3 import variation
 
@@ -58,6 +58,6 @@ def variant(
     more, surgery = variants[name]
     recipe = variation('base', **more | overrides)
     torch.manual_seed(recipe.seed)
-    model = build(recipe.architecture, recipe.model)
+    model = build_model(recipe.architecture, recipe.model)
     if surgery: surgery(model)
     return recipe, model

@@ -118,7 +118,7 @@ class ByteNet(Seq2SeqModel):
         self.encoder, self.decoder = [nn.ModuleList(
             ByteNetBlock(d, c.k, r, c.P_drop, masked) for r in c.sets * c.dilations)
             for masked in (False, True)]
-        self.generator = nn.Sequential(
+        self.output_projection = nn.Sequential(
             nn.LayerNorm(d), nn.ReLU(), nn.Linear(d, d), nn.ReLU(), nn.Linear(d, V))
 
     def encode(self, src:Tensor) -> Tensor:   # (B, T_k) → (B, m, d_model)
@@ -138,7 +138,7 @@ class ByteNet(Seq2SeqModel):
         z = self.encode(src)[:, :T]
         x = self.target(tgt) + F.pad(z, (0, 0, 0, T - z.size(1)))          # (B, T, d)
         for block in self.decoder: x = block(x)
-        return self.generator(x)                                           # (B, T, V)
+        return self.output_projection(x)                                           # (B, T, V)
 
 # %% ../../nbs/predecessors/bytenet.ipynb #step
 @patch
@@ -159,4 +159,4 @@ def decode_step(self:ByteNet, state:dict,
     state['z'] = z[:, 1:]
     for l, block in enumerate(self.decoder):
         x, state[f'block {l}'] = block.newest(x, state[f'block {l}'])
-    return self.generator(x)
+    return self.output_projection(x)

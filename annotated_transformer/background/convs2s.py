@@ -137,9 +137,9 @@ class ConvS2S(Seq2SeqModel):
     def __init__(self, config:ConvS2SConfig, pad_id:int=0):
         super().__init__(config, pad_id)
         c, d = config, config.d_model
-        self.longest = c.max_len if c.positions else None
+        self.max_target_length = c.max_len if c.positions else None
         self.src_embed, self.tgt_embed = [
-            TokensAndPlaces(size, d, self.longest, c.P_drop)
+            TokensAndPlaces(size, d, self.max_target_length, c.P_drop)
             for size in (c.src_vocab_size or c.vocab_size, c.vocab_size)]
         self.encoder = nn.ModuleList(
             GatedConv(d, c.k, c.P_drop) for _ in range(c.encoder_layers))
@@ -147,10 +147,10 @@ class ConvS2S(Seq2SeqModel):
         self.decoder = nn.ModuleList(
             ConvDecoderLayer(d, c.k, c.P_drop, only in (None, l))
             for l in range(c.decoder_layers))
-        self.dropout, self.generator = nn.Dropout(c.P_drop), nn.Linear(d, c.vocab_size)
-        nn.init.zeros_(self.generator.bias)
-        if c.tie_embeddings: self.generator.weight = self.tgt_embed.words.weight
-        else: weight_normed(self.generator, 1, c.P_drop)
+        self.dropout, self.output_projection = nn.Dropout(c.P_drop), nn.Linear(d, c.vocab_size)
+        nn.init.zeros_(self.output_projection.bias)
+        if c.tie_embeddings: self.output_projection.weight = self.tgt_embed.words.weight
+        else: weight_normed(self.output_projection, 1, c.P_drop)
 
     def encode(self, src:Tensor) -> tuple[Tensor, Tensor, Tensor]:   # (B, m)
         "The keys, the values (B, m, d) and which of them are real (B, m)."
@@ -168,7 +168,7 @@ class ConvS2S(Seq2SeqModel):
         x = g = self.tgt_embed(tgt)                                       # (B, T, d)
         for layer in self.decoder:
             x = layer(layer.gated(F.pad(x, (0, 0, before, 0))), x, g, source)
-        return self.generator(self.dropout(x))
+        return self.output_projection(self.dropout(x))
 
 # %% ../../nbs/predecessors/convs2s.ipynb #step
 @patch
@@ -194,4 +194,4 @@ def decode_step(self:ConvS2S,
         x = layer(layer.gated(window), x, g, source)                  # (R, 1, d)
         windows.append(window[:, 1:])
     state |= dict(past=torch.stack(windows, 1), written=state['written'] + 1)
-    return self.generator(self.dropout(x))[:, 0]
+    return self.output_projection(self.dropout(x))[:, 0]

@@ -9,7 +9,7 @@ __all__ = ['by_place', 'mean_over', 'marginal_loss', 'bound_loss', 'reinforce_lo
 import torch
 from torch import Tensor
 from .recurrent import RecurrentTranslator
-from ..data.number_names import PAD, shifted, teacher_forcing
+from ..data.number_names import PAD, shift_right, teacher_forcing_loss
 
 # %% ../../nbs/predecessors/hard_attention.ipynb #by-place
 def by_place(
@@ -19,12 +19,12 @@ def by_place(
 ) -> tuple[Tensor, Tensor]:      # log α, log p(y_t | k_j), both (B, T, S)
     "Where it would look, and how likely the right token is from each place alone."
     state = model.init_state(src)
-    x = model.dropout(model.tgt_embed(shifted(tgt)))
+    x = model.dropout(model.tgt_embed(shift_right(tgt)))
     y, _ = model.move(x, state['own'][:, 0])                          # (B, T, d)
     scores = model.score(y, state['keys']).masked_fill(
         ~state['mask'][:, None], -1e9)
     shape = *scores.shape, y.size(-1)
-    guesses = model.generator(model.answer(
+    guesses = model.output_projection(model.answer(
         y[:, :, None].expand(shape), state['read'][:, None].expand(shape)))
     right = guesses.log_softmax(-1).gather(
         -1, tgt[:, :, None, None].expand(*scores.shape, 1))[..., 0]
@@ -58,7 +58,7 @@ def reinforce_loss(
     as a function of a model and a batch; it remembers the baseline."""
     usual = dict(reward=None)
     def loss(model, src:Tensor, tgt:Tensor) -> Tensor:
-        if soften and torch.rand(()) < soften: return teacher_forcing(model, src, tgt)
+        if soften and torch.rand(()) < soften: return teacher_forcing_loss(model, src, tgt)
         log_alpha, right = by_place(model, src, tgt)
         place = torch.multinomial(log_alpha.exp().flatten(0, 1), samples, True)
         place = place.view(*tgt.shape, samples)                       # (B, T, samples)

@@ -74,7 +74,7 @@ class RecurrentTranslator(Seq2SeqModel):
         self.score = AttentionScore(d, c.score, c.max_len)
         self.window = AttentionWindow(d, c.window, c.D)
         self.combine = nn.Linear(2 * d, d, bias=False)
-        self.dropout, self.generator = nn.Dropout(c.P_drop), nn.Linear(d, c.vocab_size)
+        self.dropout, self.output_projection = nn.Dropout(c.P_drop), nn.Linear(d, c.vocab_size)
         self.reset()
 
     def reset(self):
@@ -160,10 +160,10 @@ def forward(self:RecurrentTranslator,
             said, own = self.one(x[:, i:i+1], own, said, state, t[:, i:i+1])
             answers.append(said); weights.append(self.weights)
         self.weights = torch.cat(weights, 1)                              # (B, T, S)
-        return self.generator(torch.cat(answers, 1))
+        return self.output_projection(torch.cat(answers, 1))
     if self.before: x = torch.cat([x, state['summary'].expand_as(x)], -1)
     y, _ = self.move(x, own[:, 0])
-    return self.generator(self.answer(y, self.attend(y, state, t)))
+    return self.output_projection(self.answer(y, self.attend(y, state, t)))
 
 @patch
 def decode_step(self:RecurrentTranslator,
@@ -174,7 +174,7 @@ def decode_step(self:RecurrentTranslator,
     x = self.dropout(self.tgt_embed(token[:, None]))                  # (R, 1, d)
     said, own = self.one(x, state['own'], state['said'], state, state['t'])
     state |= dict(said=said, own=own, t=state['t'] + 1)
-    return self.generator(said)[:, 0]
+    return self.output_projection(said)[:, 0]
 
 # %% ../../nbs/predecessors/recurrent.ipynb #attention-score
 class AttentionScore(nn.Module):

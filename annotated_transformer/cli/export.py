@@ -9,7 +9,7 @@ __all__ = ['transformer_export']
 import json, shutil
 from pathlib import Path
 from .main import _require_translation_model, main
-from ..data.tokenizer import tokenizer_files
+from ..data.tokenizer import _tokenizer_files
 from ..export.ctranslate2 import to_ctranslate2
 from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
@@ -25,7 +25,7 @@ def _write_export(run:RunDirectory, out, to, quantization, weights):
     if to == 'transformers': to_transformers(run, out, weights)
     if to == 'onnx': to_onnx(run, out / 'model.onnx', weights)
     own = () if to in ('ctranslate2', 'transformers') else (run.config_file,)
-    for path in (*tokenizer_files(run), *own): shutil.copy(path, out)
+    for path in (*_tokenizer_files(run), *own): shutil.copy(path, out)
     if to == 'safetensors': shutil.copy(run.weights_file(weights), out / WEIGHTS_FILE)
     (out / 'exported.json').write_text(json.dumps(dict(
         model=sha256_file(run.weights_file(weights)), to=to, quantization=quantization)))

@@ -39,8 +39,8 @@ def set_attention(spec, attn, add_norm, own:bool):
 
 def set_layer(spec, layer):
     set_attention(spec.self_attention, layer.self_attn, layer.add_norm[0], own=True)
-    if hasattr(layer, 'memory_attn'):
-        set_attention(spec.attention, layer.memory_attn, layer.add_norm[1], own=False)
+    if hasattr(layer, 'cross_attn'):
+        set_attention(spec.attention, layer.cross_attn, layer.add_norm[1], own=False)
     set_linear(spec.ffn.linear_0, layer.feed_forward.W_1)
     set_linear(spec.ffn.linear_1, layer.feed_forward.W_2)
     set_norm(spec.ffn.layer_norm, layer.add_norm[-1].norm)
@@ -58,7 +58,7 @@ def set_stack(spec, embeddings, stack, embed, position, config):
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #expressible
 expressible = re.compile(
-    r'(src|tgt)_embed.weight|generator.weight|(src|tgt)_position.table|'
+    r'(src|tgt)_embed.weight|output_projection.weight|(src|tgt)_position.table|'
     r'(en|de)coder.(final_norm.(weight|bias)|layers.\d+.('
     r'(self|memory)_attn.W_[QKVO].weight|'
     r'(feed_forward.W_[12]|add_norm.\d.norm).(weight|bias)))')
@@ -94,8 +94,8 @@ def to_ctranslate2(
               model.src_embed, model.src_position, c)
     set_stack(spec.decoder, spec.decoder.embeddings, model.decoder,
               model.tgt_embed, model.tgt_position, c)
-    set_linear(spec.decoder.projection, model.generator)
-    of_source, pieces = (t.pieces(range(t.vocab_size))
+    set_linear(spec.decoder.projection, model.output_projection)
+    of_source, pieces = (t.convert_ids_to_tokens(range(t.vocab_size))
                          for t in (tokenizer.source, tokenizer))
     spec.register_source_vocabulary(of_source); spec.register_target_vocabulary(pieces)
     spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.bos_id]
@@ -147,10 +147,10 @@ def search(self:CTranslate2, ids, beam:int, alpha:float, n_best:int=1):
     for limit in {*limits}:                # one limit holds for a whole batch
         rows = [i for i, own in enumerate(limits) if own == limit]
         try: results = self.engine.translate_batch(
-            [t.source.pieces(ids[i][:-1]) for i in rows],
+            [t.source.convert_ids_to_tokens(ids[i][:-1]) for i in rows],
             beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
             return_scores=True, max_input_length=0, min_decoding_length=0,
-            suppress_sequences=[t.pieces([t.bos_id]), t.pieces([t.pad_id])],
+            suppress_sequences=[t.convert_ids_to_tokens([t.bos_id]), t.convert_ids_to_tokens([t.pad_id])],
             max_decoding_length=limit - 1)                          # without eos
         except RuntimeError as e: raise UserError(f'CTranslate2: {e}') from e
         for i, r in zip(rows, results): found[i] = [

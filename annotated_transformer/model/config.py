@@ -73,17 +73,17 @@ presets = {
 
 # %% ../../nbs/30_model_architecture.ipynb #count-parameters
 def count_parameters(
-    c:TransformerConfig,  # the model's hyper-parameters
+    config:TransformerConfig,  # the model's hyper-parameters
 ) -> int:                 # trainable scalars of `Transformer(c)`
     "The number of parameters by formula: what Table 3's last column counts."
-    attention = 2 * c.d_model * c.h * sum(c.head_dims)            # W_Q, W_K, W_V, W_O
-    feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model    # W_1, b_1, W_2, b_2
-    layer_norm = 2 * c.d_model                                    # gain and bias
+    attention = 2 * config.d_model * config.h * sum(config.head_dims)            # W_Q, W_K, W_V, W_O
+    feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model    # W_1, b_1, W_2, b_2
+    layer_norm = 2 * config.d_model                                    # gain and bias
     encoder_layer = attention + feed_forward + 2 * layer_norm
     decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
-    source = c.src_vocab_size or (0 if c.tie_embeddings else c.vocab_size)  # its own rows
-    rows = source + c.vocab_size * (1 if c.tie_embeddings else 2)           # of all matrices
-    final_norms = 2 * layer_norm if c.norm == 'pre' else 0
-    learned = 2 * c.max_len * c.d_model if c.positions == 'learned' else 0
-    return (c.N * (encoder_layer + decoder_layer)
-            + rows * c.d_model + final_norms + learned)
+    source = config.src_vocab_size or (0 if config.tie_embeddings else config.vocab_size)  # its own rows
+    rows = source + config.vocab_size * (1 if config.tie_embeddings else 2)           # of all matrices
+    final_norms = 2 * layer_norm if config.norm == 'pre' else 0
+    learned = 2 * config.max_len * config.d_model if config.positions == 'learned' else 0
+    return (config.N * (encoder_layer + decoder_layer)
+            + rows * config.d_model + final_norms + learned)

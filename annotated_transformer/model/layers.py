@@ -20,14 +20,14 @@ class AddNorm(nn.Module):
         norm:str='post',
     ):
         super().__init__()
-        self.post, self.norm, self.dropout = (
+        self.post_norm, self.norm, self.dropout = (
             norm == 'post', nn.LayerNorm(d_model), nn.Dropout(P_drop))
 
     def forward(self,
         x:Tensor,            # (B, T, d_model)
         sublayer:Callable,   # maps (B, T, d_model) to (B, T, d_model)
     ) -> Tensor:             # (B, T, d_model)
-        if self.post: return self.norm(x + self.dropout(sublayer(x)))
+        if self.post_norm: return self.norm(x + self.dropout(sublayer(x)))
         return x + self.dropout(sublayer(self.norm(x)))
 
 # %% ../../nbs/31_stacks.ipynb #encoder-layer
@@ -36,11 +36,11 @@ class EncoderLayer(nn.Module):
     def __init__(self,
         self_attn:nn.Module,     # called as self_attn(query, key, value, mask)
         feed_forward:nn.Module,  # called as feed_forward(x)
-        add_norm:Callable,       # makes one `AddNorm`
+        make_residual:Callable,       # makes one `AddNorm`
     ):
         super().__init__()
         self.self_attn, self.feed_forward = self_attn, feed_forward
-        self.add_norm = nn.ModuleList(add_norm() for _ in range(2))
+        self.add_norm = nn.ModuleList(make_residual() for _ in range(2))
 
     def forward(self,
         x:Tensor,            # (B, T, d_model)
@@ -54,14 +54,14 @@ class DecoderLayer(nn.Module):
     "Masked self-attention, attention over the encoder's output, feed-forward. §3.1."
     def __init__(self,
         self_attn:nn.Module,     # called as self_attn(query, key, value, mask, cache)
-        memory_attn:nn.Module,   # likewise; keys and values come from the encoder
+        cross_attn:nn.Module,   # likewise; keys and values come from the encoder
         feed_forward:nn.Module,  # called as feed_forward(x)
-        add_norm:Callable,       # makes one `AddNorm`
+        make_residual:Callable,       # makes one `AddNorm`
     ):
         super().__init__()
-        self.self_attn, self.memory_attn, self.feed_forward = (
-            self_attn, memory_attn, feed_forward)
-        self.add_norm = nn.ModuleList(add_norm() for _ in range(3))
+        self.self_attn, self.cross_attn, self.feed_forward = (
+            self_attn, cross_attn, feed_forward)
+        self.add_norm = nn.ModuleList(make_residual() for _ in range(3))
 
     def forward(self,
         x:Tensor,                   # (B, T_q, d_model)
@@ -72,23 +72,23 @@ class DecoderLayer(nn.Module):
         memory_mask:Tensor=None,
         cache=None,                 # a `Cache` of keys and values of earlier calls
     ) -> Tensor:                    # (B, T_q, d_model)
-        own, cross = (None, None) if cache is None else cache.of(self)
+        own, cross = (None, None) if cache is None else cache.layer_caches(self)
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, own))
         x = self.add_norm[1](
-            x, lambda y: self.memory_attn(y, memory, memory, memory_mask, cross))
+            x, lambda y: self.cross_attn(y, memory, memory, memory_mask, cross))
         return self.add_norm[2](x, self.feed_forward)
 
 # %% ../../nbs/31_stacks.ipynb #stack
 class Stack(nn.Module):
     "N identical layers on top of each other: the encoder or the decoder. §3.1."
     def __init__(self,
-        layer:Callable,             # makes one layer
+        make_layer:Callable,             # makes one layer
         N:int,                      # how many
         # LayerNorm after the last layer; pre-norm needs one, the paper has none
         final_norm:nn.Module=None,
     ):
         super().__init__()
-        self.layers = nn.ModuleList(layer() for _ in range(N))
+        self.layers = nn.ModuleList(make_layer() for _ in range(N))
         self.final_norm = final_norm or nn.Identity()
 
     def forward(self,

@@ -47,7 +47,7 @@ class PositionalEncoding(nn.Module):
         else: raise UserError(
             f"positions={positions!r}: 'sinusoidal', 'learned' or 'none'")
 
-    def rows(self,
+    def table_for(self,
         length:int,
     ) -> Tensor:       # (length, d_model)
         "The first rows of the table. Raises ValueError beyond the last learned one."
@@ -64,4 +64,4 @@ class PositionalEncoding(nn.Module):
         start:int=0,   # position of the first of them
     ) -> Tensor:       # (B, T, d_model)
         if self.table is None: return self.dropout(x)
-        return self.dropout(x + self.rows(start + x.size(-2))[start:])
+        return self.dropout(x + self.table_for(start + x.size(-2))[start:])

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict, set_optimizer_state_dict)
 from ..utils.validation import NonFiniteError, UserError, validate_fields
 from ..utils.io import sha256_file, _hardlink_or_copy
-from ..model.pretrained import read_weights, save_weights
+from ..model.pretrained import load_weights, save_weights
 from .distributed import any_says
 from ..run_directory import (
     RunDirectory, _CHECKSUMS_FILE, WEIGHTS_FILE, _TRAINING_STATE_FILE, verify_checksums)
@@ -133,7 +133,7 @@ def load_checkpoint(
     """Continue from a checkpoint, with any number of processes.
     Raises ValueError naming a file that does not belong to this model."""
     plain, optimizer = unwrapped(model, optimizer, accelerator)
-    weights = read_weights(path / WEIGHTS_FILE, plain)
+    weights = load_weights(path / WEIGHTS_FILE, plain)
     saved = read_state(path / _TRAINING_STATE_FILE, dict(plain.named_parameters()))
     # not strict: of tied weights, one name is enough
     spread = StateDictOptions(full_state_dict=True, strict=False)

@@ -14,14 +14,14 @@ from pathlib import Path
 import torch
 from torch import nn
 from ..run_directory import RunDirectory
-from ..data.corpora import resolve_corpus
+from ..data.corpora import _resolve_corpus
 from ..utils.io import create_output_dir, sha256_file, _hardlink_or_copy, atomic_write_text
-from ..model.seq2seq import build, get_architecture
-from ..model.pretrained import differences, listed, read_weights
-from ..data.preprocessing import data_key, make_data
-from ..cpu import faster_products, tune_training
+from ..model.seq2seq import build_model, get_architecture
+from ..model.pretrained import _diff_settings, _format_differences, load_weights
+from ..data.preprocessing import _dataset_hash, preprocess_corpus
+from ..cpu import choose_matmul_backend, optimize_for_training
 from ..recipe import Recipe, flatten_recipe, recipe_to_dict
-from ..data.tokenizer import Tokenizer, tokenizer_files
+from ..data.tokenizer import Tokenizer, _tokenizer_files
 from .train_step import recompute
 from .optimizer import learning_rate
 from ..utils.validation import UserError
@@ -38,7 +38,7 @@ def for_text(recipe:Recipe, folder, source:str) -> Recipe:
 def corpus_facts(corpus) -> dict:
     "What config.json says of a corpus."
     names = 'dataset', 'source_lang', 'target_lang'
-    return dict(zip(names, resolve_corpus(corpus)))
+    return dict(zip(names, _resolve_corpus(corpus)))
 
 def module_of(architecture:str) -> dict:
     "What config.json says of a model from outside the package: its module."
@@ -50,13 +50,13 @@ def create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
                finetune_from:RunDirectory=None):
     """Link the data into the run directory and write, last, the configuration:
     a folder that has one is whole."""
-    key = data_key(recipe.preparation, corpus, data_dir, finetune_from)
+    key = _dataset_hash(recipe.preparation, corpus, data_dir, finetune_from)
     store = run.path.resolve().parent / '.data' / key
-    make_data(recipe.preparation, corpus, data_dir, store, finetune_from)
+    preprocess_corpus(recipe.preparation, corpus, data_dir, store, finetune_from)
     create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
     shutil.copytree(store, run.data, copy_function=_hardlink_or_copy)
     digests = {}
-    for file in tokenizer_files(run.data):
+    for file in _tokenizer_files(run.data):
         digests[file.stem] = sha256_file(file)
         file.replace(run.path / file.name)
     facts = corpus_facts(corpus)
@@ -76,7 +76,7 @@ def create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
 def chosen(recipe:Recipe) -> str:
     "Who multiplies, as the recipe says; measured if it says 'auto'."
     width = getattr(recipe.model, 'd_model', 512)
-    return faster_products(width) if recipe.cpu_matmul_backend == 'auto' else recipe.cpu_matmul_backend
+    return choose_matmul_backend(width) if recipe.cpu_matmul_backend == 'auto' else recipe.cpu_matmul_backend
 
 # %% ../../nbs/library/training/run_setup.ipynb #check-init
 def check_init(recipe:Recipe, run:RunDirectory):
@@ -87,8 +87,8 @@ def check_init(recipe:Recipe, run:RunDirectory):
     recipe = for_text(recipe, run, old['source_lang'])
     was = dict(architecture=old['architecture'], preprocessing=old['preprocessing']) | old['model']
     now = dict(architecture=recipe.architecture, preprocessing=recipe.data.preprocessing)
-    if other := differences(was, now | asdict(recipe.model)): raise UserError(
-        f'{run} was trained with another {listed(other)}: leave it as it is')
+    if other := _diff_settings(was, now | asdict(recipe.model)): raise UserError(
+        f'{run} was trained with another {_format_differences(other)}: leave it as it is')
 
 def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
               finetune_from:RunDirectory=None):
@@ -97,28 +97,28 @@ def new_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
     config = run.config
     recipe, pad_id = for_text(recipe, run, config['source_lang']), config['pad_id']
     torch.manual_seed(recipe.seed)
-    if model is None: model = build(recipe.architecture, recipe.model, pad_id)
+    if model is None: model = build_model(recipe.architecture, recipe.model, pad_id)
     if model.config != recipe.model or model.pad_id != pad_id: raise UserError(
         f'the model was made with {model.config} and pad_id={model.pad_id}, '
         f'the recipe says {recipe.model} and the tokenizer pad_id={pad_id}')
     if finetune_from: model.load_state_dict(
-        read_weights(finetune_from.weights_file(), model), strict=False)
-    if recipe.cpu_matmul_backend != 'pytorch': tune_training(model, config.get('matmul_backend'))
+        load_weights(finetune_from.weights_file(), model), strict=False)
+    if recipe.cpu_matmul_backend != 'pytorch': optimize_for_training(model, config.get('matmul_backend'))
     if recipe.gradient_checkpointing: recompute(model)
     return model.train()
 
 # %% ../../nbs/library/training/run_setup.ipynb #changes-since
 def changes_since(run:RunDirectory, recipe:Recipe, corpus,
                   finetune_from:RunDirectory=None) -> dict:
-    "What a run was begun with otherwise, as `differences`."
+    "What a run was begun with otherwise, as `_diff_settings`."
     old, name = run.config, recipe.architecture
     if old['architecture'] != name:                  # the fields are others, too
         return dict(architecture=(old['architecture'], name))
     recipe, facts = for_text(recipe, run, old['source_lang']), corpus_facts(corpus)
     was = {k: old[k] for k in facts} | dict(finetune_from=old.get('finetune_from'))
     now = facts | dict(finetune_from=finetune_from and str(finetune_from))
-    return differences(flatten_recipe(run.recipe) | was, flatten_recipe(recipe) | now,
-                       resumed=True)
+    return _diff_settings(flatten_recipe(run.recipe) | was, flatten_recipe(recipe) | now,
+                       resume=True)
 
 # %% ../../nbs/library/training/run_setup.ipynb #resume-run
 def resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
@@ -127,12 +127,12 @@ def resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     Raises ValueError if recipe or text have changed."""
     other = 'or choose another --out'
     if changes := changes_since(run, recipe, corpus, finetune_from):
-        raise UserError(f'{run} was begun with another {listed(changes)}: '
+        raise UserError(f'{run} was begun with another {_format_differences(changes)}: '
                          f'resume with the same, {other}')
     tokenizer = run if finetune_from else None
-    key = data_key(recipe.preparation, corpus, data_dir, tokenizer)
+    key = _dataset_hash(recipe.preparation, corpus, data_dir, tokenizer)
     if key != run.config.get('dataset_hash'): raise UserError(
-        f'the text of {resolve_corpus(corpus)[0]} in {data_dir} has changed since '
+        f'the text of {_resolve_corpus(corpus)[0]} in {data_dir} has changed since '
         f'{run} was begun: restore it, {other}')
     start, before = run.newest_checkpoint(skip_damaged), run.recipe
     done, steps = int(start.name[-8:]) if start else 0, recipe.schedule.max_steps
@@ -152,7 +152,7 @@ def prepare_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
                 resume:bool=False, skip_damaged:bool=False, **told) -> Path | None:
     """Create a run, or find the checkpoint from which it goes on; `told` is for
     `create_run` and `resume_run`. Raises OSError if the folder is taken."""
-    run.acquire(resolve_corpus(corpus)[0], data_dir)
+    run.acquire(_resolve_corpus(corpus)[0], data_dir)
     steps, warmup_steps = recipe.schedule.max_steps, recipe.schedule.warmup_steps
     if warmup_steps >= steps: print(
         f'the learning rate rises to the end: warmup_steps={warmup_steps} is '

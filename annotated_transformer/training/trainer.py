@@ -18,7 +18,7 @@ from .checkpoint import (
 from ..utils.validation import UserError, check_host_memory
 from .metrics_log import Due, Log
 from .optimizer import learning_rate, make_optimizer
-from ..data.preprocessing import batches_of
+from ..data.preprocessing import load_batches
 from annotated_transformer.training.distributed import (
     Interrupt, any_says, meet, on_main)
 from ..recipe import Recipe
@@ -38,9 +38,9 @@ def text_of(recipe:Recipe, run:RunDirectory, pad_id:int, world:int) -> tuple:
     processes cannot fit into memory."""
     c, tokens = recipe.model, recipe.data.max_tokens
     share = tokens // (world * recipe.optimization.gradient_accumulation_steps)
-    data = batches_of(run.data / 'train', tokens, pad_id, recipe.seed)
-    valid = batches_of(run.data / 'valid', max(share, c.max_len), pad_id, 0)
-    check_host_memory(12 * c.vocab_size * min(share, data.largest),     # logits, softmax, gradient
+    data = load_batches(run.data / 'train', tokens, pad_id, recipe.seed)
+    valid = load_batches(run.data / 'valid', max(share, c.max_len), pad_id, 0)
+    check_host_memory(12 * c.vocab_size * min(share, data.max_batch_tokens),     # logits, softmax, gradient
          f'the logits of max_tokens={tokens}')
     return data, valid
 

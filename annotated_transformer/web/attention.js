@@ -11,7 +11,7 @@ const attention = (Q, K, V, mask, root) => {       // softmax(QKᵀ/√d_k)V, Eq
 }
 const part = (X, i, h) =>                          // what of each vector is head i's
   X.map(x => x.subarray(i * x.length / h, (i + 1) * x.length / h))
-const nameOf = (kind, layer) => kind == 'memory' ? `decoder.layers.${layer}.memory_attn`
+const nameOf = (kind, layer) => kind == 'memory' ? `decoder.layers.${layer}.cross_attn`
   : `${kind}.layers.${layer}.self_attn`
 const project = (m, kind, layer, X) => ['W_K', 'W_V'].map(
   W => matmul(X, m.W[`${nameOf(kind, layer)}.${W}.weight`]))

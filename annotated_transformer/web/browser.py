@@ -85,7 +85,7 @@ def tokenizer_data(
     "Raises ValueError if a tokenizer is not byte pairs of the text as it is."
     sp = tokenizer.sp
     special = lambda i: sp.is_control(i) or sp.is_unknown(i) or sp.is_byte(i)
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
     scores = [None if special(i) else sp.get_score(i) for i in range(len(pieces))]
     ranks = {p: s for p, s in zip(pieces, scores) if s is not None}
     if tokenizer.source is not tokenizer or any(
@@ -99,7 +99,7 @@ class Rereading(Seq2SeqModel):
     "A Transformer that reads all tokens anew for each token that it writes."
     def __init__(self, model:Transformer):
         super().__init__(model.config, model.pad_id)
-        self.model, self.longest = model, model.longest
+        self.model, self.max_target_length = model, model.max_target_length
         self.eval()
 
     def forward(self, src:Tensor, tgt:Tensor): return self.model(src, tgt)
@@ -108,7 +108,7 @@ def sublayers_of(model:Transformer) -> dict:     # (kind, layer) → attention
     return {(kind, i): getattr(layer, name) for kind, stack, name in (
         ('encoder', model.encoder, 'self_attn'),
         ('decoder', model.decoder, 'self_attn'),
-        ('memory', model.decoder, 'memory_attn'))
+        ('memory', model.decoder, 'cross_attn'))
         for i, layer in enumerate(stack.layers)}
 
 def all_switches(
@@ -197,7 +197,7 @@ def model_data(
     sizes = dict(N=c.N, h=c.h, d_model=c.d_model, d_k=d_k, d_v=d_v, norm=c.norm,
                  positions=c.positions)
     ids = dict(pad=t.pad_id, unk=t.unk_id, bos=t.bos_id, eos=t.eos_id)
-    return dict(model=sizes | ids | dict(longest=model.longest),
+    return dict(model=sizes | ids | dict(longest=model.max_target_length),
                 **tokenizer_data(t, sentences), **pack(model, bits))
 
 # %% ../../nbs/library/web/browser.ipynb #measure

@@ -20,6 +20,6 @@ const decode = (m, tgt, state) => {   // all ids so far → logits of those not 
     X = addNorm(m, sub(2), X, Y => feedForward(m, name, Y))
     return {own, memory}
   })
-  const logits = matmul(finalNorm(m, 'decoder', X), m.W['generator.weight'])
+  const logits = matmul(finalNorm(m, 'decoder', X), m.W['output_projection.weight'])
   return [logits, {read: tgt.length, kept}]
 }

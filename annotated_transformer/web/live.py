@@ -12,7 +12,7 @@ from itertools import product
 from .browser import (
     live_model, measure, model_data, sent, web_file)
 from ..inference.evaluation import test_split
-from ..data.number_names import namer
+from ..data.number_names import number_speller
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
 from ..analysis.attention_maps import View, colours
@@ -59,7 +59,7 @@ def wrong_place(
     lost:list,       # English names of numbers, and what was written in German
 ) -> str:
     "In which place most of the wrong numbers have their one wrong digit."
-    below, found = {namer('en')(n): n for n in range(1000)}, []
+    below, found = {number_speller('en')(n): n for n in range(1000)}, []
     places = 'ones,tens,hundreds,thousands,ten thousands,hundred thousands'.split(',')
     for source, text in lost:
         high, thousand, low = source.rpartition(' thousand')
@@ -68,7 +68,7 @@ def wrong_place(
             1000 * below[high] if thousand else below[source])
         for place, digit in product(range(len(str(n))), range(10)):
             other = n + (digit - n // 10 ** place % 10) * 10 ** place
-            if other != n and namer('de')(other) == text: found.append(places[place])
+            if other != n and number_speller('de')(other) == text: found.append(places[place])
     top = max(found, key=found.count, default='')
     if found.count(top) < max(2, len(lost) / 2): return ''
     return f' In {found.count(top)} of the wrong ones only the {top} are wrong.'
@@ -161,7 +161,7 @@ def are_numbers(
 ) -> bool:
     "Whether all of them are names of numbers, English or German."
     if lang not in ('en', 'de') or not sources: return False
-    below = {namer(lang)(n) for n in range(1000)}
+    below = {number_speller(lang)(n) for n in range(1000)}
     thousand = dict(en=' thousand', de='tausend')[lang]
     return all(s.partition(thousand)[0] in below | {'ein'} for s in sources)
 
@@ -197,7 +197,7 @@ def page_data(
     measured = measure(translator, sources[:50], small)
     right = {off: sum(a == b for a, (_, b) in zip(found, tests))
              for off, found in measured.items()}
-    each = {lang: [*map(namer(lang), range(100))] for lang in ('en', 'de')}
+    each = {lang: [*map(number_speller(lang), range(100))] for lang in ('en', 'de')}
     words = {w for s in sources for w in re.findall(r'[^\s,.-]+', s)}
     return words_of_page(config, model, names) | dict(
         source=config['source_lang'], target=config['target_lang'], small=small,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, run, write_files
 
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.number_names import number_speller
 
 COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'main', 'streams', 'recipe_flags')]
 
@@ -108,7 +108,7 @@ def test_any_line(capfd, case, trained):
 
 def test_long_lines(capfd, trained):
     "A line of more pieces than the model can take is translated in parts, or refused; its number is named."
-    lines = ['seven', ' '.join(map(namer('en'), range(60))), 'nine', 'x' * 3000]
+    lines = ['seven', ' '.join(map(number_speller('en'), range(60))), 'nine', 'x' * 3000]
     split = run_in_process(capfd, 'translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
     assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 tokens: translated in' in split.stderr and 'line 4' in split.stderr
     refused = run_in_process(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
@@ -125,7 +125,7 @@ def test_long_stream(trained):
     command = [sys.executable, '-c', script, Path(sys.executable).parent / 'transformer_translate', trained, '--beam', '1']
     peak = {}
     for n in 2_000, 100_000:
-        lines = [namer('en')(i % 300) if i % 10 == 0 else '' for i in range(n)]
+        lines = [number_speller('en')(i % 300) if i % 10 == 0 else '' for i in range(n)]
         result = subprocess.run(list(map(str, command)), input='\n'.join(lines) + '\n', capture_output=True, text=True, env=os.environ | {'OMP_NUM_THREADS': '1'})
         assert result.stdout.count('\n') == n, result.stderr
         peak[n] = int(result.stderr.split()[-1])                   # kB
@@ -149,7 +149,7 @@ def test_reader_that_stops(trained):
 
 def test_other_engine(capfd, trained):
     "CTranslate2, greedy: the same translations; without an export, or after another training, it says what to do."
-    lines = '\n'.join(map(namer('en'), range(200))) + '\n\n'
+    lines = '\n'.join(map(number_speller('en'), range(200))) + '\n\n'
     missing = run_in_process(capfd, 'translate', trained, '--engine', 'ctranslate2', stdin=lines)
     assert missing.returncode == 1 and 'transformer_export' in missing.stderr and 'Traceback' not in missing.stderr
     assert 'ctranslate2: ' in run_in_process(capfd, 'export', trained).stdout
@@ -167,7 +167,7 @@ def test_compare_two_systems(capfd, trained, tmp_path):
 
 def test_ensemble(capfd, trained):
     "A model with itself gives what it gives alone; models with different pieces are refused."
-    lines = '\n'.join(map(namer('en'), range(50))) + '\n'
+    lines = '\n'.join(map(number_speller('en'), range(50))) + '\n'
     assert run_in_process(capfd, 'translate', f'{trained},{trained}', stdin=lines).stdout == run_in_process(capfd, 'translate', trained, stdin=lines).stdout
 
 def test_evaluate_and_average(capfd, trained, tmp_path):

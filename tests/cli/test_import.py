@@ -22,7 +22,7 @@ class Gated(Transformer):
 
     def __init__(self, config, pad_id=0):
         super().__init__(config, pad_id)
-        self.scale = nn.Parameter(config.gate * self.generator.weight.new_ones(config.d_model))
+        self.scale = nn.Parameter(config.gate * self.output_projection.weight.new_ones(config.d_model))
     def decode(self, *args): return super().decode(*args) * self.scale
 '''
 

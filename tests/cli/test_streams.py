@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_user_error, write_files
 
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.inference.metrics import bleu, exact
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
@@ -76,10 +76,10 @@ ENDS = ['\n', '\r', '\v', '\f', '\x1c', '\x1d', '\x1e', '\x85', '\u2028', '\u202
 
 def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
     "A model that writes line ends, because its targets hold them: as many lines come out as go in, and the scores are those of what is written."
-    odd = [f'{namer("de")(i)}{ENDS[i % 11]}x' for i in range(120)]
-    splits = DatasetDict({s: Dataset.from_dict(dict(en=[*map(namer('en'), range(120))][part], de=odd[part])) for s, part in dict(train=slice(0, 120), valid=slice(0, 4), test=slice(0, 4)).items()})
+    odd = [f'{number_speller("de")(i)}{ENDS[i % 11]}x' for i in range(120)]
+    splits = DatasetDict({s: Dataset.from_dict(dict(en=[*map(number_speller('en'), range(120))][part], de=odd[part])) for s, part in dict(train=slice(0, 120), valid=slice(0, 4), test=slice(0, 4)).items()})
     train(get_recipe('demo', N=1, d_model=64, d_ff=64, vocab_size=100, max_steps=150, warmup_steps=30, max_tokens=1024, average_checkpoints=1, max_len=60, save_every='150 steps'), splits, tmp_path / 'run')
-    write_files(tmp_path, s_txt='\n'.join(map(namer('en'), range(40))), r_txt='\n'.join(map(namer('de'), range(40))))
+    write_files(tmp_path, s_txt='\n'.join(map(number_speller('en'), range(40))), r_txt='\n'.join(map(number_speller('de'), range(40))))
     result = run_in_process(capfd, 'evaluate', tmp_path / 'run', '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--out', tmp_path / 'h.txt')
     written = (tmp_path / 'h.txt').read_text()
     assert result.returncode == 0 and len(written.splitlines()) == 40 == written.count('\n') and not set(written) & set(''.join(ENDS[1:10]))

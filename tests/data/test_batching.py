@@ -3,17 +3,17 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from annotated_transformer.data.batching import Batches, encode, plan
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.batching import Batches, tokenize_dataset, make_batches
+from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.data.tokenizer import Tokenizer
 
-NAMES = {lang: [namer(lang)(n) for n in range(400)] for lang in ('en', 'de')}
+NAMES = {lang: [number_speller(lang)(n) for n in range(400)] for lang in ('en', 'de')}
 
 @pytest.fixture(scope='module', params=['en', 'de'])          # longer and shorter sources
 def pairs(request):
     tokenizer = Tokenizer.train(NAMES['en'] + NAMES['de'], 120, byte_fallback=False)
     target = dict(en='de', de='en')[request.param]
-    return encode(Dataset.from_dict(dict(source=NAMES[request.param], target=NAMES[target])), tokenizer)
+    return tokenize_dataset(Dataset.from_dict(dict(source=NAMES[request.param], target=NAMES[target])), tokenizer)
 
 @pytest.mark.parametrize('max_tokens', [64, 500, 100_000])
 def test_every_pair_once_an_epoch_within_the_budget(pairs, max_tokens):
@@ -43,8 +43,8 @@ def test_little_is_padding():
     rng = np.random.default_rng(0)
     src = rng.integers(3, 60, 4000)
     tgt = np.maximum(3, src + rng.integers(-5, 6, 4000))
-    padded = sum(len(rows) * (src[rows].max() + tgt[rows].max()) for rows in plan(src, tgt, 4096))
+    padded = sum(len(rows) * (src[rows].max() + tgt[rows].max()) for rows in make_batches(src, tgt, 4096))
     assert 1 - (src + tgt).sum() / padded < .1
 
 def test_a_sentence_that_is_too_long_is_named():
-    with pytest.raises(ValueError, match='a sentence of 70 pieces does not fit into a batch of 64'): plan(np.array([3, 70]), np.array([3, 4]), 64)
+    with pytest.raises(ValueError, match='a sentence of 70 pieces does not fit into a batch of 64'): make_batches(np.array([3, 70]), np.array([3, 4]), 64)

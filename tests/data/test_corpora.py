@@ -8,16 +8,16 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
 from helpers import SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
-from annotated_transformer.data.corpora import DATASETS, load, resolve_corpus
-from annotated_transformer.data.number_names import namer
-from annotated_transformer.data.preprocessing import Preparation, make_data
+from annotated_transformer.data.corpora import _DATASETS, load_corpus, _resolve_corpus
+from annotated_transformer.data.number_names import number_speller
+from annotated_transformer.data.preprocessing import PreprocessingConfig, preprocess_corpus
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 
 
 def splits(n=60, **columns):
     columns = columns or dict(en='en', de='de')
-    return DatasetDict(train=Dataset.from_dict({c: list(map(namer(lang), range(n))) for c, lang in columns.items()}))
+    return DatasetDict(train=Dataset.from_dict({c: list(map(number_speller(lang), range(n))) for c, lang in columns.items()}))
 
 def test_own_splits(tmp_path):
     "A DatasetDict in memory is trained on, and the run goes on in another process' copy of it, but not with another text."
@@ -31,7 +31,7 @@ def test_own_splits(tmp_path):
 
 def test_hub_data(capfd, tmp_path):
     "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
-    rows = '\n'.join(json.dumps(dict(translation=dict(en=namer('en')(i), de=namer('de')(i)))) for i in range(60))
+    rows = '\n'.join(json.dumps(dict(translation=dict(en=number_speller('en')(i), de=number_speller('de')(i)))) for i in range(60))
     write_files(tmp_path / 'set', train_jsonl=rows)
     def go(where, target='de'): return run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--out', tmp_path / 'out', *cli_args(SMALL_OVERRIDES))
     assert_user_error(go(tmp_path / 'set', 'fr'), 'no column fr, there are translation.')
@@ -44,7 +44,7 @@ def test_languages_of_any_name(capfd, tmp_path):
     "The ending `zh_CN` and the column `source_text` can be named, and are what the run remembers."
     write_files(tmp_path / 'files', train_en=number_lines('en', 60))
     (tmp_path / 'files/train.zh_CN').write_text(number_lines('de', 60))
-    rows = '\n'.join(json.dumps(dict(source_text=namer('en')(i), target_text=namer('de')(i))) for i in range(60))
+    rows = '\n'.join(json.dumps(dict(source_text=number_speller('en')(i), target_text=number_speller('de')(i))) for i in range(60))
     write_files(tmp_path / 'rows', train_jsonl=rows)
     for dataset, source, target in ('text', 'en', 'zh_CN'), ('hub', 'source_text', 'target_text'):
         where = tmp_path / ('files' if dataset == 'text' else 'rows')
@@ -54,18 +54,18 @@ def test_languages_of_any_name(capfd, tmp_path):
         assert (config['dataset'], config['source_lang'], config['target_lang']) == (dataset, source, target)
 
 def test_languages_that_are_not_given():
-    assert resolve_corpus('numbers') == resolve_corpus(('numbers', 'en', None)) == ('numbers', 'en', 'de')
-    assert resolve_corpus(('treebank', 'tagged', None)) == ('treebank', 'tagged', 'trees')
+    assert _resolve_corpus('numbers') == _resolve_corpus(('numbers', 'en', None)) == ('numbers', 'en', 'de')
+    assert _resolve_corpus(('treebank', 'tagged', None)) == ('treebank', 'tagged', 'trees')
     for corpus, message in ('text', 'needs source_lang and target_lang'), (('hub', 'en', None), 'needs source_lang'), ('text_en_de', "no data set 'text_en_de'"), (('text', 'en'), 'a name and two languages'):
-        with pytest.raises(ValueError, match=message): resolve_corpus(corpus)
-    with pytest.raises(ValueError, match="no names in 'tlh'"): load(('numbers', 'en', 'tlh'))
+        with pytest.raises(ValueError, match=message): _resolve_corpus(corpus)
+    with pytest.raises(ValueError, match="no names in 'tlh'"): load_corpus(('numbers', 'en', 'tlh'))
 
-@pytest.mark.parametrize('dataset', DATASETS)
+@pytest.mark.parametrize('dataset', _DATASETS)
 def test_every_reader_is_where_the_table_says(dataset):
-    read = resolve_name(f'annotated_transformer.{DATASETS[dataset][0]}')
+    read = resolve_name(f'annotated_transformer.{_DATASETS[dataset][0]}')
     assert list(signature(read).parameters) == ['data_dir', 'src', 'tgt', 'seed']
 
-EN, DE = ([*map(namer(lang), range(300))] for lang in ('en', 'de'))
+EN, DE = ([*map(number_speller(lang), range(300))] for lang in ('en', 'de'))
 
 def tsv(folder, rows): return write_files(folder, train_tsv='\n'.join('\t'.join(row) for row in rows))
 
@@ -80,7 +80,7 @@ WRONG = {
 @pytest.mark.parametrize('kind', WRONG)
 def test_a_first_column_that_is_no_text(kind, tmp_path):
     row, why = WRONG[kind]
-    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load(('text', 'en', 'de'), tsv(tmp_path, map(row, range(300))))
+    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load_corpus(('text', 'en', 'de'), tsv(tmp_path, map(row, range(300))))
 
 RIGHT = {'further columns': lambda i: (EN[i] + ' men', DE[i] + ' Leute', f'{i / 300:.3f}'), 'a dictionary with remarks': lambda i: (f'word{i}', f'Wort{i}', 'a remark of several words'),
          'a pair of numerals': lambda i: (str(i), DE[i])}
@@ -88,12 +88,12 @@ RIGHT = {'further columns': lambda i: (EN[i] + ' men', DE[i] + ' Leute', f'{i / 
 @pytest.mark.parametrize('kind', RIGHT)
 def test_columns_that_are_text(kind, tmp_path):
     rows = [*map(RIGHT[kind], range(300))]
-    splits = load(('text', 'en', 'de'), tsv(tmp_path, rows))
+    splits = load_corpus(('text', 'en', 'de'), tsv(tmp_path, rows))
     assert sum(map(len, splits.values())) == 300 and {*splits['train']['target']} <= {row[1] for row in rows}
 
 @pytest.mark.parametrize('head', [('source', 'target'), ('EN', 'DE'), ('Text', 'label'), ('src', 'de')])
 def test_a_header_is_no_pair(head, tmp_path):
-    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load(('text', 'en', 'de'), tsv(tmp_path, [head, *zip(EN, DE)]))
+    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load_corpus(('text', 'en', 'de'), tsv(tmp_path, [head, *zip(EN, DE)]))
 
 def folder_of(path, form, rows):
     path.mkdir()
@@ -105,7 +105,7 @@ def folder_of(path, form, rows):
 def test_words_that_pandas_takes_for_missing_values(form, tmp_path):
     odd = [('nothing', 'null'), ('not any', 'NA'), ('no one', 'None'), ('n/a', 'nan')]
     rows = [dict(en=a, de=b) for a, b in odd + [*zip(EN[100:], DE[100:])]]
-    splits = load(('hub', 'en', 'de'), folder_of(tmp_path / 'data', form, rows))
+    splits = load_corpus(('hub', 'en', 'de'), folder_of(tmp_path / 'data', form, rows))
     found = {pair for split in splits.values() for pair in zip(split['source'], split['target'])}
     assert {*odd} <= found and len(found) == len(rows)
 
@@ -115,29 +115,29 @@ def test_a_column_that_holds_no_text(column, kind, own, tmp_path):
     table = Dataset.from_dict(dict(en=EN, de=column))
     if not own: table.to_parquet(str(write_files(tmp_path / 'data') / 'train.parquet'))
     with pytest.raises(ValueError, match=f'split train: column de holds {kind}.*, no text'):
-        load(DatasetDict(train=table)) if own else load(('hub', 'en', 'de'), tmp_path / 'data')
+        load_corpus(DatasetDict(train=table)) if own else load_corpus(('hub', 'en', 'de'), tmp_path / 'data')
 
 def test_classes_are_no_text():
     table = Dataset.from_dict(dict(en=EN, topic=[i % 2 for i in range(300)]), features=Features(en=Value('string'), topic=ClassLabel(names=['a', 'b'])))
-    with pytest.raises(ValueError, match='column topic holds int64'): load(DatasetDict(train=table))
+    with pytest.raises(ValueError, match='column topic holds int64'): load_corpus(DatasetDict(train=table))
 
 def test_the_cause_of_a_file_that_cannot_be_read(tmp_path):
     write_files(tmp_path / 'data', train_jsonl='{"en": "one", "de": "eins"}\n{"en": "broken \\ud8', )
-    with pytest.raises(ValueError) as e: load(('hub', 'en', 'de'), tmp_path / 'data')
+    with pytest.raises(ValueError) as e: load_corpus(('hub', 'en', 'de'), tmp_path / 'data')
     assert 'An error occurred while generating' not in str(e.value)
 
 @pytest.mark.parametrize('other', ['dev', 'val', 'eval'])
 def test_a_split_that_would_not_be_read(other):
     tables = {name: Dataset.from_dict(dict(en=EN, de=DE)) for name in ('train', other)}
-    with pytest.raises(ValueError, match=f'split {other} would not be read: call it validation'): load(DatasetDict(tables))
+    with pytest.raises(ValueError, match=f'split {other} would not be read: call it validation'): load_corpus(DatasetDict(tables))
 
 def test_own_splits_with_a_column_translation():
     table = Dataset.from_dict(dict(id=[*range(300)], translation=[dict(en=a, de=b) for a, b in zip(EN, DE)]))
-    splits = load(DatasetDict(train=table))
+    splits = load_corpus(DatasetDict(train=table))
     assert {*zip(splits['train']['source'], splits['train']['target'])} < {*zip(EN, DE)}
 
 def test_one_table_is_no_corpus():
-    with pytest.raises(ValueError, match='a DatasetDict with a split train'): load(Dataset.from_dict(dict(en=EN, de=DE)))
+    with pytest.raises(ValueError, match='a DatasetDict with a split train'): load_corpus(Dataset.from_dict(dict(en=EN, de=DE)))
 
 @pytest.mark.parametrize('how', ['files', 'own', 'hub'])
 def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
@@ -145,13 +145,13 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
     if how == 'files':
         names = dict(train='train', validation='valid', test='test')
         write_files(tmp_path, **{f'{names[s]}_{lang}': '\n'.join(text[p]) for s, p in parts.items() for lang, text in dict(en=EN, de=DE).items()})
-        load(('text', 'en', 'de'), tmp_path)
+        load_corpus(('text', 'en', 'de'), tmp_path)
     else:
         tables = DatasetDict({s: Dataset.from_dict(dict(en=EN[p], de=DE[p])) for s, p in parts.items()})
-        if how == 'own': load(tables)
+        if how == 'own': load_corpus(tables)
         else:
             for s, table in tables.items(): table.to_parquet(str(write_files(tmp_path) / f'{s}.parquet'))
-            load(('hub', 'en', 'de'), tmp_path)
+            load_corpus(('hub', 'en', 'de'), tmp_path)
     said = capfd.readouterr().out
     assert 'valid: 10 of 30 source sentences are in train, too' in said and 'test:' not in said
 
@@ -159,7 +159,7 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
 def test_pairs_of_which_nothing_is_left(text, tmp_path, capfd):
     "Control characters are text to Python and nothing to Moses or SentencePiece."
     folder = write_files(tmp_path / 'data', train_en='\n'.join(EN + ['\x02\x03', 'a word']), train_de='\n'.join(DE + ['ein Wort', '\x01']), valid_en='one', valid_de='eins', test_en='one', test_de='eins')
-    make_data(Preparation(text=text, vocab_size=120, max_len=100, byte_fallback=False), ('text', 'en', 'de'), folder, tmp_path / 'store')
+    preprocess_corpus(PreprocessingConfig(text=text, vocab_size=120, max_len=100, byte_fallback=False), ('text', 'en', 'de'), folder, tmp_path / 'store')
     ids = load_from_disk(tmp_path / 'store/train')
     assert min(ids['n_src']) > 1 and min(ids['n_tgt']) > 2 and len(ids) in (300, 301, 302)
     assert len(ids) == 302 or f'dropped {302 - len(ids)} of 302 pairs with a side that has no token' in capfd.readouterr().out
@@ -175,7 +175,7 @@ WRONG_TOO = {
 @pytest.mark.parametrize('kind', WRONG_TOO)
 def test_other_columns_that_are_no_text(kind, tmp_path):
     row, why = WRONG_TOO[kind]
-    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load(('text', 'en', 'de'), tsv(tmp_path, map(row, range(300))))
+    with pytest.raises(ValueError, match=f'train.tsv: .*{why}'): load_corpus(('text', 'en', 'de'), tsv(tmp_path, map(row, range(300))))
 
 RIGHT_TOO = {'labels of number and a remark': lambda i: (EN[i], str(i % 3), f'id{i}'), 'labels in order': lambda i: (EN[i], 'good' if i > 150 else 'bad', 'a remark'),
              'short sentences and whose they are': lambda i: (('Go.', 'Hi!', 'Run!', 'Stop.')[i // 9] if i < 36 else EN[i], DE[i] + ' !', 'CC-BY 2.0 by some one'),
@@ -183,28 +183,28 @@ RIGHT_TOO = {'labels of number and a remark': lambda i: (EN[i], str(i % 3), f'id
 
 @pytest.mark.parametrize('kind', RIGHT_TOO)
 def test_other_columns_that_are_text(kind, tmp_path):
-    assert sum(map(len, load(('text', 'en', 'de'), tsv(tmp_path, map(RIGHT_TOO[kind], range(300)))).values())) == 300
+    assert sum(map(len, load_corpus(('text', 'en', 'de'), tsv(tmp_path, map(RIGHT_TOO[kind], range(300)))).values())) == 300
 
 @pytest.mark.parametrize('head', [('English', 'German'), ('en-US', 'de-DE'), ('source_text', 'target_text'), ('"sentence1"', '"sentence2"'), ('score', 'src', 'tgt'), ('id', 'text', 'label')])
 def test_other_headers(head, tmp_path):
-    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load(('text', 'en', 'de'), tsv(tmp_path, [head, *zip(EN, DE, DE)]))
+    with pytest.raises(ValueError, match='line 1: .* are names of columns: delete this line'): load_corpus(('text', 'en', 'de'), tsv(tmp_path, [head, *zip(EN, DE, DE)]))
 
 def test_first_pairs_that_are_no_header(tmp_path):
-    for pair in ('en passant', 'en passant'), ('text', 'Text des Buches'), ('a source', 'target'): load(('text', 'en', 'de'), tsv(tmp_path, [pair, *zip(EN, DE)]))
+    for pair in ('en passant', 'en passant'), ('text', 'Text des Buches'), ('a source', 'target'): load_corpus(('text', 'en', 'de'), tsv(tmp_path, [pair, *zip(EN, DE)]))
 
 @pytest.mark.parametrize('split', [[('one', 'eins')], dict(en=EN, de=DE), Dataset.from_dict(dict(en=EN, de=DE)).to_iterable_dataset()])
 def test_splits_that_are_no_datasets(split):
-    with pytest.raises(ValueError, match='split train is a .*: make it a Dataset'): load(dict(train=split))
+    with pytest.raises(ValueError, match='split train is a .*: make it a Dataset'): load_corpus(dict(train=split))
 
 def test_splits_that_are_not_read_are_named(capfd):
     table = Dataset.from_dict(dict(en=EN, de=DE))
-    load(DatasetDict(train=table, validation=table, test_2017=table, dev=table))
+    load_corpus(DatasetDict(train=table, validation=table, test_2017=table, dev=table))
     assert 'not read: split test_2017, dev' in capfd.readouterr().out
     for other in 'Dev', 'development':
-        with pytest.raises(ValueError, match=f'split {other} would not be read: call it validation'): load(DatasetDict({'train': table, other: table}))
-    with pytest.raises(ValueError, match='both valid and validation'): load(DatasetDict(train=table, valid=table, validation=table))
+        with pytest.raises(ValueError, match=f'split {other} would not be read: call it validation'): load_corpus(DatasetDict({'train': table, other: table}))
+    with pytest.raises(ValueError, match='both valid and validation'): load_corpus(DatasetDict(train=table, valid=table, validation=table))
 
 @pytest.mark.parametrize('name', ['a[b]', 'a*', 'a?', 'a::b'])
 def test_a_folder_whose_name_is_a_pattern(name, tmp_path):
     for folder in 'a[b]', 'a*', 'a?', 'a::b', 'a_other': folder_of(tmp_path / folder, 'csv', [dict(en=a, de=b) for a, b in zip(EN, DE)])
-    with pytest.raises(ValueError, match='a library would read other folders'): load(('hub', 'en', 'de'), tmp_path / name)
+    with pytest.raises(ValueError, match='a library would read other folders'): load_corpus(('hub', 'en', 'de'), tmp_path / name)

@@ -6,24 +6,24 @@ from importlib.util import find_spec
 import pytest
 from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
-from annotated_transformer.data.number_names import namer
-from annotated_transformer.data.tokenizer import Tokenizer, cut_text, joined, sentences_of
+from annotated_transformer.data.number_names import number_speller
+from annotated_transformer.data.tokenizer import Tokenizer, _split_long_text, _join_translations, _split_sentences
 from annotated_transformer.inference.translator import Translator
 
 
 def test_text_without_blanks_is_cut_and_joined_without_them():
     text = '我们在公园里散步。他读了一本书。今天很冷。'
-    parts = cut_text(text, 9, lambda ts: [*map(len, ts)])
-    assert ''.join(parts) == text and joined(parts, parts, 'zh', 'zh') == text
+    parts = _split_long_text(text, 9, lambda ts: [*map(len, ts)])
+    assert ''.join(parts) == text and _join_translations(parts, parts, 'zh', 'zh') == text
     english = 'We walked.  He read a book. It is cold.'
-    assert ''.join(sentences_of(english)) == english and joined(sentences_of(english), ['一。', '二。', '三。'], 'en', 'zh') == '一。二。三。'
-    assert joined(parts, ['We walk.', 'He reads.', 'Cold.'], 'zh-CN', 'en') == 'We walk. He reads. Cold.'
+    assert ''.join(_split_sentences(english)) == english and _join_translations(_split_sentences(english), ['一。', '二。', '三。'], 'en', 'zh') == '一。二。三。'
+    assert _join_translations(parts, ['We walk.', 'He reads.', 'Cold.'], 'zh-CN', 'en') == 'We walk. He reads. Cold.'
 
 def test_words_by_the_count_of_sentencepiece():
     lines = ['the <unk> sat on <unk> mats', 'a  double blank and </s> in it'] * 3
-    with pytest.raises(ValueError, match='use at least') as e: Tokenizer.of_words(lines, 6)
+    with pytest.raises(ValueError, match='use at least') as e: Tokenizer.train_word_level(lines, 6)
     least = int(str(e.value).split('use at least ')[1])
-    for V in (least, least + 1, least + 20): assert Tokenizer.of_words(lines, V).vocab_size == V
+    for V in (least, least + 1, least + 20): assert Tokenizer.train_word_level(lines, V).vocab_size == V
 
 
 def test_two_vocabularies(capfd, tmp_path):
@@ -44,8 +44,8 @@ def test_two_vocabularies(capfd, tmp_path):
     assert_user_error(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model is not the one')
 
 def test_a_blank_only_where_the_source_had_one():
-    assert joined(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it
-    assert joined(['雨。', '雪。'], ['雨。', '雪。'], 'qa', 'qb') == '雨。雪。'     # of languages that nobody knows
+    assert _join_translations(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it
+    assert _join_translations(['雨。', '雪。'], ['雨。', '雪。'], 'qa', 'qb') == '雨。雪。'     # of languages that nobody knows
 
 @pytest.mark.parametrize('V', [9, 10, 25])
 @pytest.mark.parametrize('kind', ['of_words', 'of_characters'])
@@ -59,7 +59,7 @@ def test_text_with_the_names_of_unused_tokens(kind, V):
 def test_any_text_comes_back(seed):
     "With bytes for what training never saw, decoding undoes encoding, blanks at the ends and line separators included."
     rng = random.Random(seed)
-    tokenizer = Tokenizer.train([namer('en')(n) for n in range(300)], 320)
+    tokenizer = Tokenizer.train([number_speller('en')(n) for n in range(300)], 320)
     alphabet = [chr(c) for c in (*range(32, 127), *range(0xa0, 0x250), *range(0x4e00, 0x4e40), 0x1f600, 0x200d, 0x2028)]
     texts = [''.join(rng.choices(alphabet, k=rng.randrange(30))) for _ in range(200)] + ['', ' ', 'a  b', ' a', 'a ']
     ids = tokenizer.encode(texts)

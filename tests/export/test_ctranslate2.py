@@ -5,7 +5,7 @@ import pytest
 from helpers import snapshot_dir, train_undertrained_run, run_in_process
 
 from annotated_transformer.cli.export import transformer_export
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.export.ctranslate2 import CTranslate2, to_ctranslate2
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
@@ -25,7 +25,7 @@ def weak(tmp_path_factory):
 @pytest.mark.parametrize('alpha', [0., .6])
 @pytest.mark.parametrize('name', ['usual', 'short', 'learned'])
 def test_one_limit_for_every_engine(name, alpha, weak):
-    sources = [*map(namer('en'), range(3, 9)), *map(namer('en'), range(121, 124))]
+    sources = [*map(number_speller('en'), range(3, 9)), *map(number_speller('en'), range(121, 124))]
     torch_, other = Translator.from_pretrained(weak[name]), CTranslate2.from_pretrained(weak[name])
     together = other.translate(sources, alpha=alpha)
     assert together == [other.translate([s], alpha=alpha)[0] for s in sources]

@@ -16,7 +16,7 @@ IDS = dict(bos_id=BOS, eos_id=EOS)
 def model(seed=0, **changes):
     torch.manual_seed(seed)
     m = Transformer(TransformerConfig(**dict(vocab_size=V, N=1, d_model=16, d_ff=16, h=2, P_drop=0.) | changes)).double().eval()
-    with torch.no_grad(): m.generator.weight.mul_(3)             # opinions strong enough to differ
+    with torch.no_grad(): m.output_projection.weight.mul_(3)             # opinions strong enough to differ
     return m
 
 SRC = torch.tensor([[3, 4, 5, EOS], [5, 3, EOS, PAD], [4, EOS, PAD, PAD]])

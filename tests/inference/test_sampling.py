@@ -15,7 +15,7 @@ SRC = torch.tensor([[3, 4, 5, EOS], [5, 3, EOS, PAD], [4, EOS, PAD, PAD]])
 def model(seed):
     torch.manual_seed(seed)
     m = Transformer(TransformerConfig(vocab_size=V, N=1, d_model=16, d_ff=16, h=2, P_drop=0.)).double().eval()
-    with torch.no_grad(): m.generator.weight.mul_(3)             # opinions strong enough to differ
+    with torch.no_grad(): m.output_projection.weight.mul_(3)             # opinions strong enough to differ
     return m
 
 @torch.no_grad()

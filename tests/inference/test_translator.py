@@ -4,7 +4,7 @@ from importlib.util import find_spec
 import pytest
 from helpers import train_undertrained_run, run_in_process, assert_user_error
 
-from annotated_transformer.data.tokenizer import cut_text
+from annotated_transformer.data.tokenizer import _split_long_text
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
@@ -37,7 +37,7 @@ def test_a_run_of_blanks_between_words_is_cut(capfd, tmp_path, positions):
 def test_cut_text_loses_nothing_and_has_no_part_of_blanks():
     count = lambda texts: [len(text.strip()) + 1 for text in texts]           # as encode counts: ends are bare
     for text in 'b' * 25 + '.  ' + 'cc', '  ' + 'd' * 30 + ' ' * 50, 'e' + ' ' * 40 + 'f  g' + '\u3000' * 9 + 'h':
-        parts = cut_text(text, 10, count)
+        parts = _split_long_text(text, 10, count)
         assert ''.join(parts) == text and max(count(parts)) <= 10 and all(map(str.strip, parts)), parts
 
 def test_one_sentence_is_not_a_list(trained):

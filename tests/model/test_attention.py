@@ -55,7 +55,7 @@ def test_heads_against_pytorch_with_copied_weights(mask, h):
         theirs.out_proj.weight.copy_(ours.W_O.weight)
     hidden = None if MASKS[mask] is None else (~MASKS[mask]).expand(3, h, 5, 5).flatten(0, 1)          # True there: may not be seen
     for keep in False, True:
-        ours.keep_weights = keep
+        ours.need_weights = keep
         both(lambda q, k, v: ours(q, k, v, MASKS[mask]), lambda q, k, v: theirs(q, k, v, attn_mask=hidden, need_weights=False)[0], tensors((3, 5, 8), (3, 5, 8), (3, 5, 8)))
 
 def test_without_positions_the_order_of_keys_means_nothing():

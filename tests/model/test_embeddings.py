@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.model.embeddings import Embedding, Generator
+from annotated_transformer.model.embeddings import Embedding, OutputProjection
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 
 
@@ -18,7 +18,7 @@ def test_embedding(d_model):
 
 def test_tied_output_has_no_factor_and_no_bias():
     embed = Embedding(10, 4)
-    logits = Generator(4, 10, embed)
+    logits = OutputProjection(4, 10, embed)
     assert logits.bias is None and logits.weight is embed.weight
     x = torch.randn(2, 4)
     assert_close(logits(x), x @ embed.weight.T)

@@ -20,10 +20,10 @@ class Rotary(MultiHeadAttention):
         a, b = x.chunk(2, -1)
         return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
-    def queries(self, query, start=0): return self.turned(super().queries(query), start)
+    def project_queries(self, query, start=0): return self.turned(super().project_queries(query), start)
 
-    def keys_values(self, key, value, start=0):
-        K, V = super().keys_values(key, value)
+    def project_keys_values(self, key, value, start=0):
+        K, V = super().project_keys_values(key, value)
         return self.turned(K, start), V
 
 class Distance(MultiHeadAttention):

@@ -37,7 +37,7 @@ def copied(ours):
         for ours_stack, theirs in (ours.encoder, encoder), (ours.decoder, decoder):
             for a, b in zip(ours_stack.layers, theirs.layers, strict=True):
                 attention(a.self_attn, b.self_attn)
-                if hasattr(b, 'multihead_attn'): attention(a.memory_attn, b.multihead_attn)
+                if hasattr(b, 'multihead_attn'): attention(a.cross_attn, b.multihead_attn)
                 same(a.feed_forward.W_1, b.linear1); same(a.feed_forward.W_2, b.linear2)
                 for i, add_norm in enumerate(a.add_norm, 1): same(add_norm.norm, getattr(b, f'norm{i}'))
             if theirs.norm is not None: same(ours_stack.final_norm, theirs.norm)
@@ -50,7 +50,7 @@ def test_pytorch_with_copied_weights(kind):
     theirs, pad = copied(ours), src == 0
     x, y = ours.src_position(ours.src_embed(src)), ours.tgt_position(ours.tgt_embed(tgt))
     causal = torch.ones(6, 6, dtype=torch.bool).triu(1)
-    logits = ours.generator(theirs(x, y, tgt_mask=causal, src_key_padding_mask=pad, memory_key_padding_mask=pad))
+    logits = ours.output_projection(theirs(x, y, tgt_mask=causal, src_key_padding_mask=pad, memory_key_padding_mask=pad))
     assert_close(ours(src, tgt), logits)
     weight = torch.randn_like(logits)
     embedding = ours.tgt_embed.weight if hasattr(ours.tgt_embed, 'weight') else next(ours.tgt_embed.parameters())
@@ -87,7 +87,7 @@ def test_order_matters():
 
 def test_three_way_tying():
     m = model()
-    assert m.src_embed is m.tgt_embed and m.generator.weight.data_ptr() == next(m.tgt_embed.parameters()).data_ptr()
+    assert m.src_embed is m.tgt_embed and m.output_projection.weight.data_ptr() == next(m.tgt_embed.parameters()).data_ptr()
     untied = model(tie_embeddings=False)
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in m.parameters()) == 2 * 20 * 16
 

@@ -19,7 +19,7 @@ from helpers import number_lines
 from torch.nn.utils.rnn import pad_sequence
 
 from annotated_transformer.cli.live import transformer_live
-from annotated_transformer.data.number_names import namer
+from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.inference.evaluation import test_split as held_out
@@ -127,21 +127,21 @@ def test_overlapping_pairs(model):
 @with_node
 def test_names(model):
     numbers = [*range(1200), 21000, 100000, 101000, 999999, *random.Random(0).sample(range(10**6), 2000)]
-    small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
+    small = dict(en=[number_speller('en')(n) for n in range(100)], de=[number_speller('de')(n) for n in range(100)])
     en, de, back = in_node(model, 'const name = namers(given[0]); return [given[1].map(n => name.en(n)), given[1].map(n => name.de(n)), '
                            'given[1].slice(0, 3300).filter((_, i) => i % 30 == 0).map(n => numberOf(name.en, name.en(n)))]', [small, numbers])
-    assert en == [*map(namer('en'), numbers)] and de == [*map(namer('de'), numbers)] and back == numbers[:3300:30]
+    assert en == [*map(number_speller('en'), numbers)] and de == [*map(number_speller('de'), numbers)] and back == numbers[:3300:30]
 
 @with_node
 @pytest.mark.parametrize('typed, said', [*((wrong, 'Type a whole number from 1 to 999,999.') for wrong in ('', '   ', '0', '000', '1000000', '7,000,000', '-3', '−4', '+8', '1.5', '2,5', '1e3', '4x', 'two 3', '12,34')),
     ('twenty-oone', 'never have read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
     ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('042', ''), ('1,005', ''), ('twenty-one', '')])
 def test_wrong_input(model, typed, said):
-    small = dict(en=[namer('en')(n) for n in range(100)], de=[namer('de')(n) for n in range(100)])
+    small = dict(en=[number_speller('en')(n) for n in range(100)], de=[number_speller('de')(n) for n in range(100)])
     data = dict(names=small, source='en', target='de', most=80, words=sorted(set(re.findall(r'\w+', number_lines('en', 1100)))))
     answer = in_node(model, 'const {text, n, stop, says} = understand(m, given[0], given[1]); return [text, n, stop || says]', [data, typed])
     assert said in answer[2] and bool(said) == bool(answer[2]), answer
-    if not said: assert answer[0] == namer('en')(answer[1])
+    if not said: assert answer[0] == number_speller('en')(answer[1])
 
 @with_node
 def test_longest_input(model):
@@ -242,13 +242,13 @@ def test_other_text_is_refused(own):
     with pytest.raises(ValueError, match='raw text'): live(own)
 
 def test_words_are_refused(model):
-    words = Tokenizer.of_words(['one two', 'eins zwei'], 10)
+    words = Tokenizer.train_word_level(['one two', 'eins zwei'], 10)
     with pytest.raises(ValueError, match='byte pairs'): model_data(Translator(model.models, words, model.config), ['one two'])
 
 def test_bad_weights(model):
     torch.manual_seed(0)
     broken = Transformer(model.models[0].config)
-    with torch.no_grad(): broken.generator.weight[3, 3] = float('nan')
+    with torch.no_grad(): broken.output_projection.weight[3, 3] = float('nan')
     with pytest.raises(ValueError, match='NaN'): pack(broken)
 
 # ---- the whole examination

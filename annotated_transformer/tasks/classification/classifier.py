@@ -135,7 +135,7 @@ def classify(self:Translator,
     for n, text in enumerate(texts, 1):
         if not strip_invisible(text): raise UserError(f'text {n} is empty')
     t, most = self.tokenizer, self.config['model']['max_len']
-    names = [(i, piece[1:]) for i, piece in enumerate(t.pieces(range(t.vocab_size)))
+    names = [(i, piece[1:]) for i, piece in enumerate(t.convert_ids_to_tokens(range(t.vocab_size)))
              if piece[0] == '▁']
     likelier = lambda found: -found[1]
     @torch.no_grad()

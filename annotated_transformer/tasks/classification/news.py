@@ -9,8 +9,8 @@ __all__ = ['class_names', 'text_and_class', 'read_headlines', 'read_articles', '
 import csv
 from collections import Counter
 from datasets import DatasetDict
-from ...data.number_names import shuffled
-from ...data.text_files import locate, read_lines, store
+from ...data.number_names import seeded_shuffle
+from ...data.text_files import _find_file, read_lines, _write_arrow
 from ...utils.validation import UserError
 
 # %% ../../../nbs/lab/news.ipynb #reading
@@ -59,14 +59,14 @@ def labelled_splits(
     that is missing, the line that is broken, or the class that has no example."""
     if data_dir is None: raise UserError(
         f'this corpus needs data_dir, a folder with {classes} and {files["train"]}')
-    paths = {split: locate(data_dir, name) for split, name in files.items()}
-    for name, path in ((classes, locate(data_dir, classes)),
+    paths = {split: _find_file(data_dir, name) for split, name in files.items()}
+    for name, path in ((classes, _find_file(data_dir, classes)),
                        (files['train'], paths['train'])):
         if path is None: raise FileNotFoundError(f'{data_dir} holds no {name}')
-    names = class_names(locate(data_dir, classes))
+    names = class_names(_find_file(data_dir, classes))
     rows = {split: list(read(path, names)) for split, path in paths.items() if path}
     examples = Counter(label for _, label in rows['train'])
-    rows['train'] = shuffled(rows['train'], seed=0)
+    rows['train'] = seeded_shuffle(rows['train'], seed=0)
     def cut(split, every):
         if split in rows: return
         rows[split] = rows['train'][::every]
@@ -77,7 +77,7 @@ def labelled_splits(
     if missing := [k for k in names if k not in {label for _, label in rows['train']}]:
         raise UserError(f'{paths["train"]}: too few examples of class {missing[0]}, '
                          f'{examples[missing[0]]}')
-    return DatasetDict({name: store(rows[name]) for name in ('train', 'valid', 'test')})
+    return DatasetDict({name: _write_arrow(rows[name]) for name in ('train', 'valid', 'test')})
 
 def load_thucnews(data_dir, src:str, tgt:str, seed:int=0) -> DatasetDict:
     "Chinese headlines in ten classes, in fixed splits. Raises as `labelled_splits`."

@@ -32,7 +32,7 @@ class Parser(Translator):
     def from_pretrained(cls, run_dir, *args, **kwargs):
         "As `Translator`. Raises ValueError if the run does not write trees."
         parser = super().from_pretrained(run_dir, *args, **kwargs)
-        pieces = parser.tokenizer.pieces(range(parser.tokenizer.vocab_size))
+        pieces = parser.tokenizer.convert_ids_to_tokens(range(parser.tokenizer.vocab_size))
         if parser.config['preprocessing'] != 'words' or not any(p[:2] == '▁(' for p in pieces):
             raise UserError(
                 f'{run_dir} does not write trees: train --dataset treebank')
@@ -45,7 +45,7 @@ class Parser(Translator):
         "Unknown words of a source as in training."
         if side == 'target': return sentences
         tokenizer = self.tokenizer.source
-        known = {p[1:] for p in tokenizer.pieces(range(tokenizer.vocab_size))
+        known = {p[1:] for p in tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
                  if p[0] == '▁'}
         return [' '.join(as_known(line.split(), known)) for line in sentences]
 
@@ -62,7 +62,7 @@ class Parser(Translator):
         src = pad_sequence(ids, True, t.pad_id).to(self.device)
         allow, (_, limits) = None, ready(self.models, src, self.extra, beam)
         if self.constrained: allow = only_trees(
-            t.pieces(range(t.vocab_size)), [(len(i) - 1) // each for i in ids], limits,
+            t.convert_ids_to_tokens(range(t.vocab_size)), [(len(i) - 1) // each for i in ids], limits,
             t.eos_id)
         return beam_search(self.models, src, beam, alpha, self.extra, n_best, allow,
                            bos_id=t.bos_id, eos_id=t.eos_id)
@@ -72,7 +72,7 @@ class Parser(Translator):
 #| code-summary: "What cannot be parsed"
 def why_not(parser:Parser, words:list[str], tags:list[str]=None) -> str|None:
     "Why a sentence cannot be parsed; None if it can."
-    most, longest = parser.config['model']['max_len'], parser.models[0].longest
+    most, longest = parser.config['model']['max_len'], parser.models[0].max_target_length
     if longest is not None: most = min(most, longest - 2)        # a bracket around it
     if isinstance(words, str): return 'its words must be a list'
     if words is None or parser.tagged and len(words) != len(tags or []):

@@ -11,7 +11,7 @@ import glob, gzip, re, tarfile, zipfile, zlib
 from collections import Counter
 from pathlib import Path
 from datasets import DatasetDict
-from ...data.text_files import store
+from ...data.text_files import _write_arrow
 from .trees import Tree, linearise, read_trees
 from ...utils.validation import UserError
 
@@ -116,7 +116,7 @@ def parsing_pairs(
 ) -> DatasetDict:        # columns source, target: text
     "Sentences and the lines of their trees (Vinyals et al. 2015, section 2)."
     known = known_words(word for tree in trees['train'] for word in tree.words)
-    return DatasetDict({split: store(
+    return DatasetDict({split: _write_arrow(
         (source_line(as_known(tree.words, known), tree.tags if tagged else None),
          ' '.join(linearise(tree))) for tree in found)
         for split, found in trees.items()})
