@@ -51,7 +51,7 @@ def process(corpus, data_dir, run_dir, recipe, changes, look, started):
                                (preparation, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): timed(owner, name, stage, seconds)
     run_dir, begin, cpu = Path(run_dir), time.perf_counter(), sum(os.times()[:4])
     run_dir.mkdir(parents=True)
-    runs.create_run(RunDirectory(run_dir), get_recipe(recipe, **changes), corpus, data_dir)
+    runs._create_run(RunDirectory(run_dir), get_recipe(recipe, **changes), corpus, data_dir)
     pairs, prepared = datasets.load_from_disk(run_dir / 'data' / 'train'), time.perf_counter()
     batches, planned = Batches(pairs, 4096), time.perf_counter()
     batches[0]

@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.seq2seq import build_model
-from annotated_transformer.inference.evaluation import test_split
+from annotated_transformer.inference.evaluation import load_test_split
 from annotated_transformer.inference.translator import Translator
 
 class Ours:
@@ -106,7 +106,7 @@ def main(a):
     if a.cpu_time and a.threads > 1: sys.exit('error: --cpu-time needs --threads 1')
     torch.set_num_threads(a.threads)
     translator, clock = Translator.from_pretrained(a.run, device='cpu'), time.process_time if a.cpu_time else time.perf_counter
-    ids = sorted(translator.encode(test_split(a.run)[0][:a.sentences]), key=lambda row: -len(row))
+    ids = sorted(translator.encode(load_test_split(a.run)[0][:a.sentences]), key=lambda row: -len(row))
     limit, ready = len(ids[0]) + 50, {}
     for name, engine in engines.items():
         try: ready[name] = engine(a.run, translator, a)

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from annotated_transformer.cli.recipe_flags import _add_recipe_arguments
 from annotated_transformer.recipe import flatten_recipe, get_recipe
-from annotated_transformer.inference.metrics import significance
+from annotated_transformer.inference.metrics import paired_bootstrap
 from annotated_transformer.training.trainer import train
-from annotated_transformer.inference.evaluation import evaluate, test_split
+from annotated_transformer.inference.evaluation import evaluate, load_test_split
 from annotated_transformer.inference.translator import Translator
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,13 +30,13 @@ changes = {k: v for k, v in vars(args).items() if k in flatten_recipe(recipe)}
 runs = [Path(f'{args.runs}-{seed}') for seed in range(args.seeds)]
 for seed, run in enumerate(runs):
     if not (run / 'model.safetensors').exists(): train(get_recipe(args.recipe, **changes | dict(seed=seed)), args.dataset, run, args.data_dir, resume=True)
-sources, references = test_split(runs[0])
+sources, references = load_test_split(runs[0])
 scores, written = {}, {}
 for name, members in [*((f'seed {seed}', [run]) for seed, run in enumerate(runs)), ('ensemble', runs)]:
     scores[name], written[name] = evaluate(Translator.from_pretrained(members), sources, references)
     print(name, *(f'{k}: {v:.2f}' if isinstance(v, float) else f'{k}: {v}' for k, v in scores[name].items()), sep='\n  ')
 best = max(list(scores)[:-1], key=lambda name: scores[name]['sacreBLEU'])
-difference, p = significance(written['ensemble'], written[best], references, recipe.data.preprocessing == 'moses_lc')
+difference, p = paired_bootstrap(written['ensemble'], written[best], references, recipe.data.preprocessing == 'moses_lc')
 print(f'ensemble beyond {best}: {difference:+.2f} sacreBLEU, p = {p:.3f}')
 if args.out: Path(args.out).write_text(json.dumps(dict(
     command='python benchmarks/ensemble.py ' + ' '.join(f"--{k} '{v}'" if ' ' in str(v) or '=' in str(v) else f'--{k} {v}' for k, v in vars(args).items() if v != parser.get_default(k)),

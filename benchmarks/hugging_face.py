@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 import torch
 import transformers
-from annotated_transformer.inference.evaluation import test_split
+from annotated_transformer.inference.evaluation import load_test_split
 from annotated_transformer.utils.io import sha256_file
 from annotated_transformer.inference.beam_search import length_penalty
 from annotated_transformer.export.transformers import to_transformers
@@ -69,7 +69,7 @@ def main(a):
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     if hasattr(transformers.utils.logging, 'disable_progress_bar'): transformers.utils.logging.disable_progress_bar()
-    translator, (sources, references) = Translator.from_pretrained(a.run, device='cpu'), test_split(a.run)
+    translator, (sources, references) = Translator.from_pretrained(a.run, device='cpu'), load_test_split(a.run)
     ours, begun = translator.tokenizer, time.process_time()
     prepare = (lambda lines: moses_lc(lines, translator.config['source_lang'])) if translator.config['preprocessing'] == 'moses_lc' else list
     with TemporaryDirectory() as tmp:
@@ -118,7 +118,7 @@ def main(a):
             logits, again = ((m(**batch, decoder_input_ids=start).logits - right).abs().max().item() for m in (model, type(model).from_pretrained(Path(tmp) / 'again')))
         code = (folder / 'README.md').read_text().split('```')[1].removeprefix('python\n').replace("['…']", repr(sources[:3])).replace("'.'", repr(str(folder)))
         with redirect_stdout(StringIO()) as printed: exec(code, {})
-        card = printed.getvalue() == f'{translator.restore(theirs(False)[:3])}\n'
+        card = printed.getvalue() == f'{translator.postprocess(theirs(False)[:3])}\n'
     print(f'logits differ by at most {logits:.1e}, after saving and loading {again:.1e}; code of the card: {"as expected" if card else "FAILS"}')
 
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()

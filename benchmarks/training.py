@@ -26,7 +26,7 @@ from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
     _linear_onednn, choose_matmul_backend, is_onednn_available, optimize_for_training)
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.training.train_step import Objective, update
+from annotated_transformer.training.train_step import Objective, train_step
 from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
 
@@ -119,15 +119,15 @@ def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
 def trainee(name, c, a, accelerator):
     "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
-    model, one_update = builders[name](c).train(), update if name in ('ours', usual) or a.same_step else plain_update
+    model, one_update = builders[name](c).train(), train_step if name in ('ours', usual) or a.same_step else plain_update
     if name == 'ours': optimize_for_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
-    optimizer = adam(model) if one_update is update else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
+    optimizer = adam(model) if one_update is train_step else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
     params = n_parameters(model)
-    if one_update is update: model = Objective(model if isinstance(model, Seq2SeqModel) else Peer(model, c).train())
+    if one_update is train_step: model = Objective(model if isinstance(model, Seq2SeqModel) else Peer(model, c).train())
     model, optimizer = accelerator.prepare(model, optimizer)
     if a.compile: model = torch.compile(model, dynamic=True)
-    more = () if one_update is update else (c.eps_ls,)
+    more = () if one_update is train_step else (c.eps_ls,)
     return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, *more)
 
 kinds = {'matrix products': 'mm linear_pointwise', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',

@@ -155,7 +155,7 @@ def free_lines(run, valid, given, a):
     parser = Parser.from_pretrained(run, weights=max(valid, key=valid.get))
     parser.constrained = False
     ids = parser.encode([source_line(t.words) for t in given])
-    found = parser.in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3), 16384 // a.beam, False)
+    found = parser.map_in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3), 16384 // a.beam, False)
     return Counter(what_is_wrong(parser.tokenizer.decode([best.ids])[0].split(), len(tree.words)) for tree, (best, *_) in zip(given, found))
 
 def main(a):

@@ -20,7 +20,7 @@ from torch import nn
 from annotated_transformer.analysis.table_2 import (
     bleu_by_length, families, update_flops)
 from annotated_transformer.utils.plotting import n_parameters
-from annotated_transformer.inference.evaluation import evaluate, test_split
+from annotated_transformer.inference.evaluation import evaluate, load_test_split
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.training.optimizer import adam
@@ -104,7 +104,7 @@ def main(a):
         return tried
 
     def score(run, steps):
-        sources, references = test_split(run)
+        sources, references = load_test_split(run)
         translator = Translator.from_pretrained(run)
         scores, written = evaluate(translator, sources, references)
         tokens = moses_lc(written, translator.config['target_lang']), moses_lc(references, translator.config['target_lang'])

@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.model.config import count_parameters
-from annotated_transformer.inference.evaluation import evaluate, test_split
+from annotated_transformer.inference.evaluation import evaluate, load_test_split
 from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
 from annotated_transformer.run_directory import RunDirectory, load_model, RunLockedError
 from annotated_transformer.data.preprocessing import load_batches
@@ -82,7 +82,7 @@ def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
     model, lines = load_model(run), RunDirectory(run).metrics()
     with torch.no_grad(): loss, accuracy = validate(Objective(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
-    scores, _ = evaluate(Translator.from_pretrained(run), *test_split(run))
+    scores, _ = evaluate(Translator.from_pretrained(run), *load_test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
         curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], last_train_loss=[m['loss'] for m in lines if 'loss' in m][-1])

@@ -17,7 +17,7 @@ from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.model.pretrained import load_weights
 from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.utils.validation import NonFiniteError
-from annotated_transformer.inference.metrics import significance
+from annotated_transformer.inference.metrics import paired_bootstrap
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
@@ -67,7 +67,7 @@ def search(a):
                 if beam == 1 and alpha or not alpha and name == 'length^α': continue        # greedy has no penalty; α = 0 is the same in both
                 with patch('annotated_transformer.inference.beam_search.length_penalty', penalty): scores, written = evaluate(translator, sources, references, beam, alpha)
                 other = texts.setdefault((alpha, beam), written)                                # of the first form; the difference is paired
-                rows.append(dict(penalty=name, alpha=alpha, beam=beam, bleu=scores['lower-cased tokenised BLEU'], ahead_and_p=significance(written, other, references, lowercase=True),
+                rows.append(dict(penalty=name, alpha=alpha, beam=beam, bleu=scores['lower-cased tokenised BLEU'], ahead_and_p=paired_bootstrap(written, other, references, lowercase=True),
                                  length=sum(len(w.split()) for w in written) / sum(len(r.split()) for r in references)))
                 print(rows[-1], flush=True)
     return rows

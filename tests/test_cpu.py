@@ -20,8 +20,8 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.training.run_setup import new_model
-from annotated_transformer.training.train_step import Objective, recompute, update
+from annotated_transformer.training.run_setup import _init_model
+from annotated_transformer.training.train_step import Objective, enable_gradient_checkpointing, train_step
 from annotated_transformer.training.trainer import train
 
 
@@ -65,7 +65,7 @@ def trained(model, steps=2, prepare=lambda accelerator, *both: accelerator.prepa
     prepared, optimizer = prepare(accelerator, Objective(model), adam(model))
     for group in optimizer.param_groups: group['lr'] = 1e-3
     torch.manual_seed(0)
-    losses = [update(prepared, optimizer, *ids(), accelerator)[0].item() for _ in range(steps)]
+    losses = [train_step(prepared, optimizer, *ids(), accelerator)[0].item() for _ in range(steps)]
     return losses, {k: v.clone() for k, v in model.state_dict().items()}
 
 def by_onednn(model): return _replace_modules(model, nn.Linear, _OneDNNLinear)
@@ -96,7 +96,7 @@ def test_weights_copies_and_pickles_are_as_before(used):
         assert (layer(torch.ones(100, 256)) == 0).all() and (copy is model or model.output_projection.weight.any())
 
 def test_recomputed_layers_give_the_same_gradients(used):
-    model = new(); recompute(model)
+    model = new(); enable_gradient_checkpointing(model)
     ours, recomputed = trained(new()), trained(model)
     assert used and ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
 
@@ -147,7 +147,7 @@ def test_the_choice_draws_no_random_numbers_and_needs_onednn(monkeypatch):
     assert type(optimize_for_training(nn.Sequential(nn.Linear(512, 512)))[0]) is nn.Linear
 
 def test_dice_repeat_when_layers_are_recomputed_and_belong_to_each_copy():
-    model = optimize_for_training(new(onednn=False), 'pytorch'); recompute(model)
+    model = optimize_for_training(new(onednn=False), 'pytorch'); enable_gradient_checkpointing(model)
     ours, recomputed = trained(optimize_for_training(new(onednn=False), 'pytorch')), trained(model)
     assert ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
     for copy in deepcopy(model), pickle.loads(pickle.dumps(model)):
@@ -162,9 +162,9 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
 def test_a_run_has_the_cheaper_dropout(tmp_path):
     recipe, out = get_recipe('demo', max_steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
     train(recipe, ('numbers', 'en', 'de'), out)
-    assert type(new_model(recipe, RunDirectory(out)).src_position.dropout) is _FastDropout
+    assert type(_init_model(recipe, RunDirectory(out)).src_position.dropout) is _FastDropout
     off = replace(recipe, cpu_matmul_backend='pytorch')                # one field, and every layer is PyTorch's
-    assert {type(m).__module__.partition('.')[0] for m in new_model(off, RunDirectory(out)).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
+    assert {type(m).__module__.partition('.')[0] for m in _init_model(off, RunDirectory(out)).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
 
 @pytest.mark.parametrize('beam', [1, 3, 7])
 @pytest.mark.parametrize('settings', [{}, dict(norm='pre', positions='learned', max_len=40)])
@@ -175,7 +175,7 @@ def test_prefixes_side_by_side_find_the_same(beam, settings):
     src = torch.randint(4, 30, (9, 8)).masked_fill(torch.arange(8) >= torch.arange(1, 10).clamp(max=8)[:, None], 0)
     tuned = optimize_for_inference(deepcopy(plain))
     assert type(tuned.decoder) is not type(plain.decoder) and list(tuned.state_dict()) == list(plain.state_dict())
-    both = [beam_search(m, src, beam, extra=8, bos_id=2, eos_id=3) for m in (plain, tuned)]
+    both = [beam_search(m, src, beam, max_extra_tokens=8, bos_id=2, eos_id=3) for m in (plain, tuned)]
     assert [[h.ids for h in hs] for hs in both[0]] == [[h.ids for h in hs] for hs in both[1]]
     assert len({len(hs[0].ids) for hs in both[0]}) > 1                                      # sources leave the batch at different steps
     for a, b in zip(*both): assert_close([h.log_prob for h in a], [h.log_prob for h in b], rtol=0, atol=1e-10)

@@ -9,7 +9,7 @@ __all__ = ['families', 'update_flops', 'bleu_by_length']
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from ..model.loss import label_smoothed_loss
-from ..inference.metrics import tokenised_bleu
+from ..inference.metrics import tokenized_bleu
 
 # %% ../../nbs/61d_comparison.ipynb #recipes
 families = ('rnn_tiny', 'rnn_attention_tiny', 'rnn_general_tiny', 'bytenet_tiny',
@@ -42,7 +42,7 @@ def bleu_by_length(
     found = []
     for low, high in zip(edges, edges[1:]):
         rows = [i for i, s in enumerate(sources) if low <= len(s.split()) < high]
-        found.append(tokenised_bleu([hypotheses[i] for i in rows],
+        found.append(tokenized_bleu([hypotheses[i] for i in rows],
                                     [references[i] for i in rows])
                      if rows else float('nan'))
     return found

@@ -10,8 +10,8 @@ import sys
 from contextlib import nullcontext
 from .main import main
 from .streams import _read_line_batches
-from ..inference.evaluation import test_split
-from ..inference.metrics import show_scores
+from ..inference.evaluation import load_test_split
+from ..inference.metrics import print_metrics
 from ..inference.translator import Translator
 from ..tasks.classification.classifier import accuracy
 from ..utils.io import open_maybe_compressed, _write_line
@@ -33,10 +33,10 @@ def transformer_classify(
     translator = Translator.from_pretrained(run_dir, weights=weights)
     translator.classify([], top)                        # refuses what is no classifier
     if score:
-        texts, gold = test_split(run_dir)
+        texts, gold = load_test_split(run_dir)
         found = [best for best, in translator.classify(texts, progress=True)]
         sure = sum(p for _, p in found) / max(1, len(found))
-        return show_scores(accuracy([label for label, _ in found], gold)
+        return print_metrics(accuracy([label for label, _ in found], gold)
                            | {'mean probability of the label given': 100 * sure})
     with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for block in _read_line_batches(raw, input or 'standard input'):

@@ -9,8 +9,8 @@ __all__ = ['transformer_demo']
 from pathlib import Path
 from .main import main
 from .recipe_flags import _with_recipe_options
-from ..inference.evaluation import evaluate, test_split
-from ..inference.metrics import show_scores
+from ..inference.evaluation import evaluate, load_test_split
+from ..inference.metrics import print_metrics
 from ..inference.translator import Translator
 from ..recipe import get_recipe
 from ..training.metrics_log import plot_metrics
@@ -38,7 +38,7 @@ def transformer_demo(
                          attention=plot_attention(translator, _DEMO_SENTENCES[-1])).items():
         ax.figure.savefig(Path(out) / f'{name}.png', bbox_inches='tight', dpi=100)
         print(f'{name} drawn in {out}/{name}.png')
-    show_scores(evaluate(translator, *test_split(out))[0])
+    print_metrics(evaluate(translator, *load_test_split(out))[0])
 
 # %% ../../nbs/library/cli/demo.ipynb #start
 #| eval: false

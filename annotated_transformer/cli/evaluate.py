@@ -10,9 +10,9 @@ from .main import main
 from .translate import _load_translator
 from ..data.text_files import read_lines, read_parallel
 from ..inference.beam_search import check_search
-from ..inference.evaluation import evaluate, test_split
+from ..inference.evaluation import evaluate, load_test_split
 from ..inference.metrics import (
-    sacre_bleu, show_scores, significance, tokeniser)
+    make_bleu_metric, print_metrics, paired_bootstrap, bleu_tokenizer)
 from ..utils.io import check_output_path, atomic_write_text
 from ..utils.validation import UserError
 
@@ -31,13 +31,13 @@ def transformer_evaluate(
 ):
     "Translate a test set and print its scores, one `name: value` a line."
     check_search(beam, alpha)
-    sacre_bleu([], tokenize=tokenize)      # refused before anything is translated
+    make_bleu_metric([], tokenize=tokenize)      # refused before anything is translated
     if (src is None) != (ref is None):
         raise UserError('give both --src and --ref, or neither')
     if out: check_output_path(out, (src, ref, baseline))
     translator = _load_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
-    else: sources, references = test_split(run_dir.split(',')[0])
+    else: sources, references = load_test_split(run_dir.split(',')[0])
     other = baseline and list(read_lines(baseline))
     if other and len(other) != len(sources): raise UserError(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
@@ -47,12 +47,12 @@ def transformer_evaluate(
         translator, sources, references, beam, alpha, tokenize)
     if other:
         config = translator.config
-        difference, p = significance(
+        difference, p = paired_bootstrap(
             hypotheses, other, references, config['preprocessing'] == 'moses_lc',
-            tokenize=tokenize or tokeniser(config['target_lang'], config['dataset']))
+            tokenize=tokenize or bleu_tokenizer(config['target_lang'], config['dataset']))
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
-    show_scores(scores)
+    print_metrics(scores)
     if out: atomic_write_text(out, ''.join(h + '\n' for h in hypotheses))
 
 # %% ../../nbs/library/cli/evaluate.ipynb #start

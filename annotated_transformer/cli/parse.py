@@ -13,7 +13,7 @@ from itertools import cycle
 from .main import main
 from .streams import _read_line_batches
 from ..inference.beam_search import check_search
-from ..inference.metrics import show_scores
+from ..inference.metrics import print_metrics
 from ..tasks.parsing.parser import Parser, gold_trees, why_not
 from ..tasks.parsing.trees import score_trees
 from ..utils.io import (
@@ -91,7 +91,7 @@ def transformer_parse(
         found = _parse_or_warn(parser, partial(parse, progress=True),
                              [t.words for t in right], tags, 'sentence')
         if out: atomic_write_text(out, ''.join(f'{tree or ""}\n' for tree in found))
-        return show_scores(_flatten_metrics(score_trees(found, right)))
+        return print_metrics(_flatten_metrics(score_trees(found, right)))
     with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for line in _parse_lines(parser, parse, raw, input or 'standard input'):
             _write_line(line)

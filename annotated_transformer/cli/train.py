@@ -10,7 +10,7 @@ import os, shlex, sys
 from functools import partial
 from .main import _get_task_command, main
 from .recipe_flags import _with_recipe_options
-from ..inference.evaluation import watch_bleu
+from ..inference.evaluation import eval_bleu
 from ..run_directory import RunDirectory
 from ..model.seq2seq import get_architecture
 from ..recipe import Recipe, get_recipe, with_overrides
@@ -70,9 +70,9 @@ def transformer_train(
                            **overrides)
     if bleu and get_architecture(chosen.architecture).task != 'text': raise UserError(
         f'--bleu {bleu}: a classifier gives labels, no translations')
-    watch = bleu and partial(watch_bleu, bleu)
+    watch = bleu and partial(eval_bleu, bleu)
     train(chosen, (dataset, source_lang, target_lang), out, data_dir, resume,
-          skip_damaged, track, finetune_from=finetune_from, watch=watch or None)
+          skip_damaged, track, finetune_from=finetune_from, callback=watch or None)
     if os.environ.get('RANK', '0') == '0': _print_summary(out)
 
 # %% ../../nbs/library/cli/train.ipynb #start

@@ -37,8 +37,8 @@ def translate_lines(
             raise UserError(what + 'shorten it, or let it be split (--long split)')
         print(f'{what}translated in {parts} parts', file=sys.stderr)
     found = [pair for best in translator.n_best(
-        lines, by_sentence=long == 'sentences', **kwargs) for pair in best]
-    texts = translator.restore([text for text, _ in found])
+        lines, split_into_sentences=long == 'sentences', **kwargs) for pair in best]
+    texts = translator.postprocess([text for text, _ in found])
     return ([f'{score:.4f}\t{text}' for text, (_, score) in zip(texts, found)]
             if scores else texts)
 

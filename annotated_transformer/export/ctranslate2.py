@@ -19,54 +19,54 @@ from ..inference.translator import Translator
 from ..utils.validation import UserError, import_optional
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #conversion
-def set_linear(spec, *linears):
+def _set_linear(spec, *linears):
     "One linear layer, or several side by side; the attention projections have no bias."
     spec.weight = torch.cat([l.weight for l in linears]).detach().numpy()
     if linears[0].bias is not None:
         spec.bias = torch.cat([l.bias for l in linears]).detach().numpy()
 
-def set_norm(spec, norm):
+def _set_layer_norm(spec, norm):
     spec.gamma, spec.beta = norm.weight.detach().numpy(), norm.bias.detach().numpy()
 
-def set_attention(spec, attn, add_norm, own:bool):
+def _set_multi_head_attention(spec, attn, add_norm, self_attention:bool):
     """Self-attention has W_Q, W_K, W_V in one matrix,
     attention over the memory W_Q apart."""
-    for linear, parts in zip(spec.linear, [[attn.W_Q, attn.W_K, attn.W_V]] if own
+    for linear, parts in zip(spec.linear, [[attn.W_Q, attn.W_K, attn.W_V]] if self_attention
                                           else [[attn.W_Q], [attn.W_K, attn.W_V]]):
-        set_linear(linear, *parts)
-    set_linear(spec.linear[-1], attn.W_O)
-    set_norm(spec.layer_norm, add_norm.norm)
+        _set_linear(linear, *parts)
+    _set_linear(spec.linear[-1], attn.W_O)
+    _set_layer_norm(spec.layer_norm, add_norm.norm)
 
-def set_layer(spec, layer):
-    set_attention(spec.self_attention, layer.self_attn, layer.add_norm[0], own=True)
+def _set_layer(spec, layer):
+    _set_multi_head_attention(spec.self_attention, layer.self_attn, layer.add_norm[0], self_attention=True)
     if hasattr(layer, 'cross_attn'):
-        set_attention(spec.attention, layer.cross_attn, layer.add_norm[1], own=False)
-    set_linear(spec.ffn.linear_0, layer.feed_forward.W_1)
-    set_linear(spec.ffn.linear_1, layer.feed_forward.W_2)
-    set_norm(spec.ffn.layer_norm, layer.add_norm[-1].norm)
+        _set_multi_head_attention(spec.attention, layer.cross_attn, layer.add_norm[1], self_attention=False)
+    _set_linear(spec.ffn.linear_0, layer.feed_forward.W_1)
+    _set_linear(spec.ffn.linear_1, layer.feed_forward.W_2)
+    _set_layer_norm(spec.ffn.layer_norm, layer.add_norm[-1].norm)
 
-def set_stack(spec, embeddings, stack, embed, position, config):
+def _set_stack(spec, embeddings, stack, embed, position, config):
     # multiplied by √d_model when read
     embeddings.weight = embed.weight.detach().numpy()
     table = (position.table if config.positions == 'learned'
              else positional_encoding(max(2 * config.max_len, config.max_len + 51),
                                       config.d_model))
     spec.position_encodings.encodings = table.detach().numpy()
-    if config.norm == 'pre': set_norm(spec.layer_norm, stack.final_norm)
+    if config.norm == 'pre': _set_layer_norm(spec.layer_norm, stack.final_norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        set_layer(layer_spec, layer)
+        _set_layer(layer_spec, layer)
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #expressible
-expressible = re.compile(
+_SUPPORTED_PARAMETERS = re.compile(
     r'(src|tgt)_embed.weight|output_projection.weight|(src|tgt)_position.table|'
     r'(en|de)coder.(final_norm.(weight|bias)|layers.\d+.('
     r'(self|memory)_attn.W_[QKVO].weight|'
     r'(feed_forward.W_[12]|add_norm.\d.norm).(weight|bias)))')
 
-def refuse_more(model):
+def _check_supported(model):
     "Raises ValueError naming a parameter that CTranslate2's Transformer does not have."
     for name, _ in model.named_parameters():
-        if not expressible.fullmatch(name):
+        if not _SUPPORTED_PARAMETERS.fullmatch(name):
             raise UserError(f'CTranslate2 has no {name}: it cannot take this model')
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #to-ctranslate2
@@ -81,7 +81,7 @@ def to_ctranslate2(
     import_optional('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
     model = Transformer.from_pretrained(run_dir, weights)
     tokenizer = RunDirectory(run_dir).tokenizer
-    refuse_more(model)
+    _check_supported(model)
     c = model.config
     d_k, d_v = c.head_dims
     if not d_k == d_v == c.d_model / c.h:
@@ -90,11 +90,11 @@ def to_ctranslate2(
     spec = specs.TransformerSpec.from_config(
         c.N, c.h, pre_norm=c.norm == 'pre',
         activation=specs.common_spec.Activation.RELU)
-    set_stack(spec.encoder, spec.encoder.embeddings[0], model.encoder,
+    _set_stack(spec.encoder, spec.encoder.embeddings[0], model.encoder,
               model.src_embed, model.src_position, c)
-    set_stack(spec.decoder, spec.decoder.embeddings, model.decoder,
+    _set_stack(spec.decoder, spec.decoder.embeddings, model.decoder,
               model.tgt_embed, model.tgt_position, c)
-    set_linear(spec.decoder.projection, model.output_projection)
+    _set_linear(spec.decoder.projection, model.output_projection)
     of_source, pieces = (t.convert_ids_to_tokens(range(t.vocab_size))
                          for t in (tokenizer.source, tokenizer))
     spec.register_source_vocabulary(of_source); spec.register_target_vocabulary(pieces)
@@ -134,7 +134,7 @@ class CTranslate2(Translator):
                 f'{exported.parent} is damaged ({e}): {again} again') from e
         return translator
 
-    def drawing(self, *_): raise UserError('drawing at random needs --engine pytorch')
+    def sampling_search(self, *_): raise UserError('drawing at random needs --engine pytorch')
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #ctranslate2
 @patch

@@ -11,7 +11,7 @@ import json, re
 from itertools import product
 from .browser import (
     live_model, measure, model_data, sent, web_file)
-from ..inference.evaluation import test_split
+from ..inference.evaluation import load_test_split
 from ..data.number_names import number_speller
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
@@ -32,7 +32,7 @@ def live(
     model, config = translator.models[0], translator.config
     if not isinstance(model, Transformer) or config['preprocessing'] != 'raw':
         raise UserError(f'{run_dir}: the page knows the Transformer on raw text only')
-    pairs = [(s, t) for s, t in zip(*test_split(run_dir)) if s.strip()][:500]
+    pairs = [(s, t) for s, t in zip(*load_test_split(run_dir)) if s.strip()][:500]
     if not pairs: raise UserError(f'{run_dir}: there are no sentences to test it on')
     data = model_data(translator, [s for s, _ in pairs[:100]], bits)
     weights = data.pop('base64')

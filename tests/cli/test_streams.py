@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_user_error, write_files
 
 from annotated_transformer.data.number_names import number_speller
-from annotated_transformer.inference.metrics import bleu, exact
+from annotated_transformer.inference.metrics import score_translations, _exact_match
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
@@ -65,7 +65,7 @@ def test_what_the_eye_does_not_see_changes_nothing(odd, trained, capfd):
     assert run_in_process(capfd, 'translate', trained, stdin='\n'.join(map(odd.format, TEXT))).stdout == plain
     translator = Translator.from_pretrained(trained)
     assert translator.translate([odd.format(t) for t in TEXT[:2]]) == plain.split('\n')[:2]
-    assert exact([odd.format('acht')], ['acht']) == '100.0 % (1/1)'
+    assert _exact_match([odd.format('acht')], ['acht']) == '100.0 % (1/1)'
 
 def test_a_mark_at_the_start_of_any_line_is_no_text(tmp_path):
     from annotated_transformer.data.text_files import read_lines
@@ -85,7 +85,7 @@ def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
     assert result.returncode == 0 and len(written.splitlines()) == 40 == written.count('\n') and not set(written) & set(''.join(ENDS[1:10]))
     assert run_in_process(capfd, 'translate', tmp_path / 'run', '--input', tmp_path / 's.txt').stdout == written
     references = (tmp_path / 'r.txt').read_text().split('\n')
-    assert f"sacreBLEU: {bleu(written.splitlines(), references)['sacreBLEU']:.2f}" in result.stdout
+    assert f"sacreBLEU: {score_translations(written.splitlines(), references)['sacreBLEU']:.2f}" in result.stdout
     assert [_replace_newlines(f'a{end}b') for end in ENDS[:10]] == ['a b'] * 10
 
 def test_a_file_of_the_user_is_not_overwritten(trained, tmp_path, capfd):

@@ -40,7 +40,7 @@ def test_a_beam_as_wide_as_all_prefixes_finds_the_best(alpha, seed):
     m = model(seed)
     src = SRC[2:, :2]
     limit = 4
-    found = beam_search(m, src, beam=3 ** limit, alpha=alpha, extra=limit - 1, n_best=1, **IDS)[0][0]
+    found = beam_search(m, src, beam=3 ** limit, alpha=alpha, max_extra_tokens=limit - 1, n_best=1, **IDS)[0][0]
     score, ids = everything(m, src[0], limit, alpha)
     assert_close(found.score, score)
     assert list(found.ids) == ids
@@ -48,7 +48,7 @@ def test_a_beam_as_wide_as_all_prefixes_finds_the_best(alpha, seed):
 @pytest.mark.parametrize('seed', range(4))
 def test_a_beam_of_one_is_greedy(seed):
     m = model(seed)
-    for src, found in zip(SRC, beam_search(m, SRC, beam=1, extra=8, **IDS)):
+    for src, found in zip(SRC, beam_search(m, SRC, beam=1, max_extra_tokens=8, **IDS)):
         written, limit = [], int((src != PAD).sum()) + 8 - 1       # and the end
         while len(written) < limit:
             with torch.no_grad(): logits = m(src[None], torch.tensor([[BOS, *written]]))[0, -1]

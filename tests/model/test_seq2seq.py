@@ -61,7 +61,7 @@ TGT = torch.tensor([[2, 5, 6, 7, 8], [2, 9, 4, 4, 6], [2, 10, 3, 11, 12]])
 def test_an_attention_with_positions_is_decoded_as_it_is_trained(kind, positions):
     m = model(kind, positions=positions)
     torch.testing.assert_close(incremental_logits(m, SRC, TGT), m(SRC, TGT), rtol=0, atol=1e-5)
-    found = beam_search(m, SRC, extra=5, bos_id=2, eos_id=3)
+    found = beam_search(m, SRC, max_extra_tokens=5, bos_id=2, eos_id=3)
     for src, hypotheses in zip(SRC, found):                                                # scores are those of forward
         for h in hypotheses:
             log_p = m(src[None], torch.tensor([[2, *h.ids]]))[0].log_softmax(-1)

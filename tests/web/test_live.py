@@ -22,7 +22,7 @@ from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.inference.beam_search import beam_search
-from annotated_transformer.inference.evaluation import test_split as held_out
+from annotated_transformer.inference.evaluation import load_test_split as held_out
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.web.browser import all_switches, live_model, model_data, pack, sent, switched, translations

@@ -145,7 +145,7 @@ def classify(self:Translator,
         return [sorted([(name, row[i]) for i, name in names], key=likelier)[:top]
                 for row in (p / len(self.models)).tolist()]
     ids = [torch.cat([i[:-1][:most - 1], i[-1:]]) for i in self.encode(texts)]
-    return self.in_batches(ids, find, tokens, progress)
+    return self.map_in_batches(ids, find, tokens, progress)
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #accuracy
 def accuracy(

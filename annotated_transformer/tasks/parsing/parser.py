@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from .constraints import only_trees
 from ...utils.io import open_maybe_compressed
-from ...inference.beam_search import beam_search, check_search, ready
+from ...inference.beam_search import beam_search, check_search, prepare_search
 from ...inference.translator import Translator
 from .treebank import (
     as_known, packed, source_line, split_of, treebank)
@@ -41,7 +41,7 @@ class Parser(Translator):
     @property
     def tagged(self): return self.config['source_lang'] == 'tagged'    # reads tags, too
 
-    def prepare(self, sentences, side):
+    def preprocess(self, sentences, side):
         "Unknown words of a source as in training."
         if side == 'target': return sentences
         tokenizer = self.tokenizer.source
@@ -53,14 +53,14 @@ class Parser(Translator):
         "Source ids, one a word also where neighbours are unknown; eos last."
         t = self.tokenizer
         each = [t.source.encode(line.split(' '))
-                for line in self.prepare(sentences, 'source')]
+                for line in self.preprocess(sentences, 'source')]
         return [torch.tensor(sum(words, []) + [t.eos_id]) for words in each]
 
     def search(self, ids:list[Tensor], beam:int, alpha:float, n_best:int=1) -> list:
         "As `Translator.search`, but what is found are trees."
         t, each = self.tokenizer, 2 if self.tagged else 1
         src = pad_sequence(ids, True, t.pad_id).to(self.device)
-        allow, (_, limits) = None, ready(self.models, src, self.extra, beam)
+        allow, (_, limits) = None, prepare_search(self.models, src, self.extra, beam)
         if self.constrained: allow = only_trees(
             t.convert_ids_to_tokens(range(t.vocab_size)), [(len(i) - 1) // each for i in ids], limits,
             t.eos_id)
@@ -107,7 +107,7 @@ def parse(self:Parser,
     for n, (words, given) in enumerate(zip_longest(sentences, tags), 1):
         if why := why_not(self, words, given): raise UserError(f'sentence {n}: {why}')
     ids = self.encode([source_line(*both) for both in zip(sentences, tags)])
-    found = self.in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
+    found = self.map_in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
                             tokens // beam, progress)
     written = self.tokenizer.decode([hypotheses[0].ids for hypotheses in found])
     read = tree_from if self.constrained else tree_or_none
