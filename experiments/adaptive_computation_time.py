@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 import torch
 from annotated_transformer.background.adaptive_computation_time import (
-    AdaptiveCell, ParityNetwork, RepeatedCell, draw_parity, judge_parity, parity_loss)
+    ACTCell, _ParityNetwork, RepeatRNNCell, make_parity, _evaluate_parity, _parity_loss)
 from annotated_transformer.data.number_names import train_toy
 from recording import Parts, provenance
 
@@ -28,17 +28,17 @@ p.add_argument('--out', type=Path, help='the record, a JSON file')
 
 def cell_of(size, kind, value):
     "Inner steps: so many; as many as it decides; two, whose states are mixed in fixed shares."
-    if kind == 'repeated': return RepeatedCell(size, 128, value)
-    return AdaptiveCell(size, 128) if kind == 'adaptive' else AdaptiveCell(size, 128, bias=value, frozen=True)
+    if kind == 'repeated': return RepeatRNNCell(size, 128, value)
+    return ACTCell(size, 128) if kind == 'adaptive' else ACTCell(size, 128, halting_bias=value, freeze_halting=True)
 
 def learned(size, kind, value, rate, seed, share):
     "One network, trained and judged."
     start = time.time()
     torch.manual_seed(seed)
-    model = ParityNetwork(cell_of(size, kind, value))
-    loss = partial(parity_loss, tau=value if kind == 'adaptive' else 0.)
-    losses = train_toy(model, partial(draw_parity, size, 128), max(20, round(UPDATES[size] * share)), rate, loss)
-    return judge_parity(model, size, 500 * size) | dict(seed=seed, loss=mean(losses[-len(losses) // 20:]), minutes=(time.time() - start) / 60)
+    model = _ParityNetwork(cell_of(size, kind, value))
+    loss = partial(_parity_loss, tau=value if kind == 'adaptive' else 0.)
+    losses = train_toy(model, partial(make_parity, size, 128), max(20, round(UPDATES[size] * share)), rate, loss)
+    return _evaluate_parity(model, size, 500 * size) | dict(seed=seed, loss=mean(losses[-len(losses) // 20:]), minutes=(time.time() - start) / 60)
 
 def main(a):
     torch.set_num_threads(1)

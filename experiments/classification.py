@@ -13,7 +13,7 @@ from statistics import mean
 import numpy as np
 import torch
 from datasets import DatasetDict
-from annotated_transformer.tasks.classification.classifier import accuracy, relevance
+from annotated_transformer.tasks.classification.classifier import accuracy, integrated_gradients
 from annotated_transformer.data.corpora import load_corpus
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.recipe import get_recipe
@@ -83,10 +83,10 @@ def looked(translator, sources, gold, found, n=3):
             src, other = translator.encode([text])[0][None], second if right else g
             a, b = (ids[0] for ids in t.encode([label, other]))
             for m in attention: m.need_weights = True
-            model.logits(model.embedded(src), src)
+            model.logits(model.embed_tokens(src), src)
             seen = [m.attn_weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
             for m in attention: m.need_weights = False
-            rows.append(dict(seen=seen, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=relevance(model, src, a, b).tolist()))
+            rows.append(dict(seen=seen, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))
     return rows
 
 def trained(run, corpus, recipe, changes, seed, a, size=None):

@@ -41,20 +41,20 @@ class ClassifierArm(Classifier):
 
     def __init__(self, config, pad_id=0):
         super().__init__(config, pad_id)
-        if config.flat: self.label = nn.Linear(config.max_len * config.d_model, config.vocab_size)
+        if config.flat: self.classifier = nn.Linear(config.max_len * config.d_model, config.vocab_size)
         if config.bigrams: self.pairs = Embedding(config.bigrams, config.d_model)
 
     def make_attention(self, role):
         c = self.config
         return dict(heads=MultiHeadAttention, view=HeadsByView, none=lambda *_: NoAttention())[c.attention](c.d_model, c.h)
 
-    def embedded(self, src):
+    def embed_tokens(self, src):
         "The vector of each token, and of it with the one before (Joulin et al. 2017); a hash says which vector a pair has."
-        x = super().embedded(src)
+        x = super().embed_tokens(src)
         if not self.config.bigrams: return x
         pair = F.pad(src, (1, -1)) * 16_777_619 ^ src * 2_654_435_761
         return x + self.pairs(pair % self.config.bigrams)
 
-    def pooled(self, z, real):
-        if not self.config.flat: return super().pooled(z, real)
+    def pool(self, z, real):
+        if not self.config.flat: return super().pool(z, real)
         return F.pad(z * real, (0, 0, 0, self.config.max_len - z.size(1))).flatten(1)

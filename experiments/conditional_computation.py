@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.background.conditional_computation import (
-    MixtureOfExperts, ThinLSTM, unevenness)
+    MixtureOfExperts, FactorizedLSTM, _cv_squared)
 from annotated_transformer.data.number_names import BOS, EOS, PAD, train_toy, shift_right
 from annotated_transformer.data.text_files import read_lines
 from recording import Parts, provenance
@@ -69,13 +69,13 @@ def learn(group, arm, seed, a, updates):
     if group == 'experts':
         n, weight = EXPERTS[arm]
         model = Words(V, 128, lambda: nn.LSTM(128, 128, batch_first=True), MixtureOfExperts(128, n, 2, 256) if n else None)
-    else: model = Words(V, 256, lambda: ThinLSTM(256, **THIN[arm]))
+    else: model = Words(V, 256, lambda: FactorizedLSTM(256, **THIN[arm]))
     def draw():
         ids = train[torch.randint(len(train), (32,))]
         return (ids[:, :(ids != PAD).sum(1).max()],)
     def loss(model, ids):
         guess = F.cross_entropy(model(shift_right(ids)).mT, ids, ignore_index=PAD)
-        return guess + weight * (unevenness(model.experts.importance) + unevenness(model.experts.load)) if weight else guess
+        return guess + weight * (_cv_squared(model.experts.importance) + _cv_squared(model.experts.load)) if weight else guess
     start = time.process_time()
     losses = train_toy(model, draw, updates, 5e-3, loss)
     minutes = (time.process_time() - start) / 60
@@ -85,7 +85,7 @@ def learn(group, arm, seed, a, updates):
         with torch.no_grad():
             for part in valid.split(100):
                 model(shift_right(part))
-                counts += model.experts.asked.sum(0)
+                counts += model.experts.selected.sum(0)
         found |= dict(asked=counts.tolist(), busiest=(counts.max() / counts.mean()).item())
     return found
 

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 import torch
 from annotated_transformer.background.hard_attention import (
-    bound_loss, marginal_loss, reinforce_loss)
+    lower_bound_loss, marginal_loss, reinforce_loss)
 from annotated_transformer.background.recurrent import (
     RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.data.number_names import (
@@ -21,13 +21,13 @@ class Chooser(RecurrentTranslator):
     choose = False
     def attend(self, query, state, t):
         seen = super().attend(query, state, t)
-        return state['read'].take_along_dim(self.weights.argmax(-1)[..., None], 1) if self.choose else seen
+        return state['read'].take_along_dim(self.attn_weights.argmax(-1)[..., None], 1) if self.choose else seen
 
-WAYS = {'soft': lambda: teacher_forcing_loss, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: bound_loss,
-        'REINFORCE, all helpers': reinforce_loss, 'without soft batches': lambda: reinforce_loss(soften=0.),
-        'without entropy': lambda: reinforce_loss(entropy=0.), 'without baseline': lambda: reinforce_loss(baseline=False),
-        'one reward for all steps': lambda: reinforce_loss(own_step=False),
-        'without all four': lambda: reinforce_loss(soften=0., entropy=0., baseline=False, own_step=False)}
+WAYS = {'soft': lambda: teacher_forcing_loss, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: lower_bound_loss,
+        'REINFORCE, all helpers': reinforce_loss, 'without soft batches': lambda: reinforce_loss(soft_prob=0.),
+        'without entropy': lambda: reinforce_loss(entropy_weight=0.), 'without baseline': lambda: reinforce_loss(baseline=False),
+        'one reward for all steps': lambda: reinforce_loss(per_token_reward=False),
+        'without all four': lambda: reinforce_loss(soft_prob=0., entropy_weight=0., baseline=False, per_token_reward=False)}
 
 def run(way, seed, steps, every):
     numbers = seeded_shuffle(range(1000), seed=0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 import torch
 from annotated_transformer.background.memory_network import (
-    MemoryNetwork, fit_memory, judge_memory, read_babi, story_ids, words_of)
+    MemoryNetwork, _train_memory_network, _evaluate_memory_network, read_babi, _encode_stories, _build_vocab)
 from recording import Parts, provenance
 
 COLUMNS = {   # hops, places, linear start, noise, tying; the joint ones learn all tasks together
@@ -52,17 +52,17 @@ def trained(learn, tests, column, restarts, joint, share):
     "Errors of the network that fits best; those of all, too."
     hops, places, linear, noise, tying = COLUMNS[column]
     everything = [*learn, *(q for test in tests.values() for q in test)]
-    words, M = words_of(everything), min(50, max(len(q.facts) for q in everything))
+    words, M = _build_vocab(everything), min(50, max(len(q.facts) for q in everything))
     J = max(len(s) for q in everything for s in (*q.facts, q.question))
-    start, data = time.time(), story_ids(learn, words, M, J)
+    start, data = time.time(), _encode_stories(learn, words, M, J)
     torch.manual_seed(0)
     model = MemoryNetwork(len(words), M, J, restarts, 50 if joint else 20, hops, places, tying)
     epochs = lambda n: max(1, round(n * share))
-    if linear: fit_memory(model, data, epochs(30 if joint else 20), .005, halve=False, noise=noise, linear=True)
-    fit_memory(model, data, epochs(60 if joint else 100), .005 if linear else .01, noise=noise, seed=1)
-    loss, wrong = judge_memory(model, data)
+    if linear: _train_memory_network(model, data, epochs(30 if joint else 20), .005, anneal=False, noise=noise, linear=True)
+    _train_memory_network(model, data, epochs(60 if joint else 100), .005 if linear else .01, noise=noise, seed=1)
+    loss, wrong = _evaluate_memory_network(model, data)
     best = min(range(restarts), key=lambda i: (wrong[i].item(), loss[i].item()))
-    errors = {task: [100 * w for w in judge_memory(model, story_ids(test, words, M, J))[1].tolist()] for task, test in tests.items()}
+    errors = {task: [100 * w for w in _evaluate_memory_network(model, _encode_stories(test, words, M, J))[1].tolist()] for task, test in tests.items()}
     return dict(best=best, losses=loss.tolist(), training_errors=[100 * w for w in wrong.tolist()], error={task: e[best] for task, e in errors.items()}, errors=errors,
                 sizes=dict(words=len(words), sentences=M, longest=J, questions=len(learn)), minutes=(time.time() - start) / 60)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 from annotated_transformer.background.neural_gpu import (
-    ExtendedNeuralGPU, NeuralGPU, written_sums)
+    ExtendedNeuralGPU, NeuralGPU, make_addition)
 from annotated_transformer.background.recurrent import (
     RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.model.config import TransformerConfig
@@ -37,7 +37,7 @@ def bits(number, k): return torch.tensor([[number >> i & 1 for i in range(k)]])
 def draw(n, k): return torch.randint(2, (2, n, k))
 
 def products(a, b, joined=True):
-    "a × b, written as `written_sums` writes a + b, with 2k bits."
+    "a × b, written as `make_addition` writes a + b, with 2k bits."
     n, k = a.shape
     columns = torch.zeros(n, 2 * k + 1, dtype=torch.long)
     for i in range(k): columns[:, i:i + k] += a[:, i:i + 1] * b
@@ -45,7 +45,7 @@ def products(a, b, joined=True):
     for column in columns[:, :-1].unbind(1):
         found.append((column + carry) % 2)
         carry = (column + carry) // 2
-    return written_sums(a, b, True)[0], F.pad(torch.stack(found, 1) + 1, (0, 1))
+    return make_addition(a, b, True)[0], F.pad(torch.stack(found, 1) + 1, (0, 1))
 
 @torch.no_grad()
 def right(net, x, y): return (net(x).argmax(-1) == y).all(1).float().mean().item()
@@ -56,14 +56,14 @@ def columns(P_drop, seed, share):
     "One below the other, 3 and 8 bits: how many are right by length, the longest carry up to which all are right in numbers of 256 bits, and all sums of 1 and 2 bits."
     torch.manual_seed(seed)
     net = NeuralGPU(5, 3, 36, P_drop)
-    train_toy(net, lambda: [written_sums(*draw(16, k)) for k in (3, 8)], max(20, round(250 * share)), .02, mean_loss)
-    exact = [right(net, *written_sums(*draw(100, k))) for k in COLUMNS]
+    train_toy(net, lambda: [make_addition(*draw(16, k)) for k in (3, 8)], max(20, round(250 * share)), .02, mean_loss)
+    exact = [right(net, *make_addition(*draw(100, k))) for k in COLUMNS]
     def carries(c, L=256):      # 1 + 11…1 in numbers of 256 bits, from every 64th column
         rows = [(bits(1 << i, L), bits((2 ** c - 1) << i, L)) for i in range(0, L - c + 1, 64)]
-        return right(net, *written_sums(*(torch.cat(side) for side in zip(*rows)))) == 1
+        return right(net, *make_addition(*(torch.cat(side) for side in zip(*rows)))) == 1
     lengths = [*range(1, 13), 14, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256]
     wrong = next((i for i, c in enumerate(lengths) if not carries(c)), len(lengths))
-    short = [right(net, *written_sums(*(torch.tensor([[i >> j & 1 for j in range(k)] for i in side]) for side in zip(*((i, j) for i in range(2 ** k) for j in range(2 ** k)))))) for k in (1, 2)]
+    short = [right(net, *make_addition(*(torch.tensor([[i >> j & 1 for j in range(k)] for i in side]) for side in zip(*((i, j) for i in range(2 ** k) for j in range(2 ** k)))))) for k in (1, 2)]
     return dict(exact=exact, carried=lengths[wrong - 1] if wrong else 0, short=short)
 
 def in_bins(task, bins):
@@ -99,7 +99,7 @@ def made(family, m):
     if family == 'Transformer': return Transformer(TransformerConfig(vocab_size=8, d_model=128, N=3, h=4, d_ff=512, P_drop=.1)), 1e-3
     return RecurrentTranslator(RecurrentConfig(8, 128, cell='lstm', score='general', P_drop=.1)), 3e-3
 
-def learn(family, seed, share, task=written_sums, m=48, bins=BINS, updates=2000):
+def learn(family, seed, share, task=make_addition, m=48, bins=BINS, updates=2000):
     "In a row: how many are right by length, and with carries of every length in numbers of 15 bits."
     torch.manual_seed(seed); random.seed(seed)
     start = time.time()
@@ -110,7 +110,7 @@ def learn(family, seed, share, task=written_sums, m=48, bins=BINS, updates=2000)
     longest = (bins[-1] - 1) // 2
     exact = {k: all_right(net, *task(*draw(200 if k <= 30 else 50, k), True)) for k in SUMS}
     chains = {}
-    if task is written_sums:
+    if task is make_addition:
         for c in range(1, longest + 1):    # 1 + 11…1, shifted to every place where it fits
             rows = [(bits(1 << i, longest), bits((2 ** c - 1) << i, longest)) for i in range(longest - c + 1)]
             chains[c] = all_right(net, *task(*(torch.cat(side) for side in zip(*rows)), True))

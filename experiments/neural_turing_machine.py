@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 import torch
 from annotated_transformer.background.neural_turing_machine import (
-    CopyLSTM, NeuralTuringMachine, copy_loss, draw_copies, judge_copies)
+    _CopyLSTM, NeuralTuringMachine, _copy_loss, make_copy_task, _evaluate_copy)
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.data.number_names import train_toy
 from recording import Parts, provenance
@@ -34,7 +34,7 @@ p.add_argument('--out', type=Path, help='the record, a JSON file')
 def heads(model, seed):
     "Where each head is, step by step, in a sequence of the longest; for the first seed all weights in a shorter one too, at the places that are used."
     def weights(n):
-        x, _ = draw_copies(BITS, n, 1, n=n, draw=torch.Generator().manual_seed(99))
+        x, _ = make_copy_task(BITS, n, 1, n=n, generator=torch.Generator().manual_seed(99))
         with torch.no_grad(): model(x)
         return model.weights[0, 0]                                    # (T, 2, N)
     found = dict(path=weights(LENGTHS[-1]).argmax(-1).T.tolist())
@@ -47,13 +47,13 @@ def learned(arm, rate, seed, share):
     "One network, trained and judged."
     start, worked = time.time(), time.process_time()
     torch.manual_seed(seed)
-    model = CopyLSTM(BITS + 2, BITS) if arm == 'LSTM' else NeuralTuringMachine(BITS + 2, BITS, **ARMS[arm])
-    losses = train_toy(model, partial(draw_copies, BITS, LONGEST, BATCH), max(20, round(UPDATES * share)), rate, copy_loss)
+    model = _CopyLSTM(BITS + 2, BITS) if arm == 'LSTM' else NeuralTuringMachine(BITS + 2, BITS, **ARMS[arm])
+    losses = train_toy(model, partial(make_copy_task, BITS, LONGEST, BATCH), max(20, round(UPDATES * share)), rate, _copy_loss)
     part = max(1, len(losses) // 100)
     curve = [mean(losses[i:i + part]) for i in range(0, len(losses), part)]
     wrong, focus = {}, {}
     for n in LENGTHS:
-        wrong[n] = judge_copies(model, BITS, n)[0]
+        wrong[n] = _evaluate_copy(model, BITS, n)[0]
         if arm != 'LSTM': focus[n] = model.weights[0, :, n + 1:, 1].amax(-1).mean().item()    # of the reading head, from the second mark on
     found = dict(seed=seed, rate=rate, parameters=n_parameters(model), loss=mean(losses[-len(losses) // 20:]), curve=curve,
                  wrong={n: v.sum().item() for n, v in wrong.items()}, by_place=[round(v, 3) for v in wrong[LENGTHS[-1]].tolist()])

@@ -18,9 +18,9 @@ from annotated_transformer.recipe import get_recipe, recipe_to_dict, with_overri
 from annotated_transformer.training.trainer import train
 from recording import Parts, provenance, read_arguments
 from annotated_transformer.tasks.parsing.treebank import (
-    as_known, known_words, parsing_pairs, parsing_split, source_line, treebank)
+    _replace_rare_words, _build_vocab, _make_parsing_dataset, _NLTK_SPLIT, _format_source, read_treebank)
 from annotated_transformer.tasks.parsing.trees import (
-    Tree, bracket_counts, bracket_spans, linearise, score_trees, tree_from)
+    Tree, _bracket_counts, _bracket_spans, linearize, score_trees, delinearize)
 
 CHOICES = {   # how the small recipe could be, with the next word told: changes, and are the constituents of the trees sentences, too?
     'half as long': (dict(max_steps=2000), False), 'as first written': (dict(max_steps=4000), False), 'constituents, half as long': (dict(max_steps=2000), True),
@@ -77,8 +77,8 @@ def by_kind(found, gold):
     "Brackets matched, in gold, predicted, by label and by the number of words (to the power of two below)."
     tallies = {'label': {}, 'words': {}}
     for ours, right in zip(found, gold):
-        wanted = bracket_spans(right)
-        guessed = bracket_spans(ours, right.tags) if ours else Counter()
+        wanted = _bracket_spans(right)
+        guessed = _bracket_spans(ours, right.tags) if ours else Counter()
         for i, spans in enumerate((wanted & guessed, wanted, guessed)):
             for (label, begin, end), n in spans.items():
                 for kind, key in ('label', label), ('words', str(1 << (end - begin).bit_length() - 1)):
@@ -88,7 +88,7 @@ def by_kind(found, gold):
 def looked(parser):
     "The tree of a sentence of ours, and where the decoder looks while it writes it: at the words, at its own tokens (layers, heads, rows)."
     tree, = parser.parse([OURS], beam=parser.beam)
-    tokens = linearise(tree)
+    tokens = linearize(tree)
     a = parser.attention(' '.join(OURS), ' '.join(tokens))
     kept = lambda weights: [[[[round(w, 3) for w in row] for row in head] for head in layer] for layer in weights.tolist()]
     return dict(tokens=tokens, tree=str(tree), words=kept(a['memory']), own=kept(a['decoder']))
@@ -105,10 +105,10 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
     changes, parts = CHOICES[how] if how in CHOICES else (PLAIN[how] | dict(max_steps=4000 if 'small' in how else 1000), False)
     tags, next_word, share, _, own = ARMS[arm]
     learned = dict(given, train=given['train'][::share])
-    pairs = parsing_pairs(learned, tagged=tags is not None)
+    pairs = _make_parsing_dataset(learned, tagged=tags is not None)
     if parts:
-        known, rows = known_words(word for tree in learned['train'] for word in tree.words), pairs['train'].to_list()
-        rows += [dict(source=source_line(as_known(part.words, known), part.tags if tags else None), target=' '.join(linearise(part)))
+        known, rows = _build_vocab(word for tree in learned['train'] for word in tree.words), pairs['train'].to_list()
+        rows += [dict(source=_format_source(_replace_rare_words(part.words, known), part.tags if tags else None), target=' '.join(linearize(part)))
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
     recipe = get_recipe('parsing_small_told' if next_word else 'parsing_small', **changes | own | a.changes | dict(seed=seed))
@@ -136,8 +136,8 @@ def learn(run, trees, given, arm, seed, a):
         parser.constrained, start = constrained, time.process_time()
         found[way] = parser.parse([t.words for t in gold], None if tags is None else [t.tags for t in given[a.on]], beam=beam)
         seconds = time.process_time() - start
-        result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(found[way], gold), counts=bracket_counts(found[way], gold).tolist(),
-                           at_most_40=score_trees(found[way], gold, longest=40))
+        result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(found[way], gold), counts=_bracket_counts(found[way], gold).tolist(),
+                           at_most_40=score_trees(found[way], gold, max_words=40))
     parser.constrained = True
     return result | told | dict(kinds=by_kind(found['constrained'], gold), looked=looked(parser) if tags is None else None)
 
@@ -145,7 +145,7 @@ def what_is_wrong(line, n):
     "With a line that should be a tree over so many words: their number, the brackets, or nothing."
     written = line.count('XX')
     wrong = [] if written == n else ['too few words' if written < n else 'too many words']
-    try: tree_from(line, ['XX'] * written)
+    try: delinearize(line, ['XX'] * written)
     except ValueError as e:
         wrong.append('ends too early' if 'at the end' in str(e) else 'closes another bracket than the innermost' if ' is open' in str(e) else 'other brackets')
     return ' and '.join(wrong) or 'tree'
@@ -154,14 +154,14 @@ def free_lines(run, valid, given, a):
     "What the free search writes: trees, or lines that are none because of … (how many)."
     parser = Parser.from_pretrained(run, weights=max(valid, key=valid.get))
     parser.constrained = False
-    ids = parser.encode([source_line(t.words) for t in given])
+    ids = parser.encode([_format_source(t.words) for t in given])
     found = parser.map_in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3), 16384 // a.beam, False)
     return Counter(what_is_wrong(parser.tokenizer.decode([best.ids])[0].split(), len(tree.words)) for tree, (best, *_) in zip(given, found))
 
 def main(a):
     torch.set_num_threads(1)
     parts = Parts(a.runs / 'parts', dict(changes=a.changes, beam=a.beam, on=a.on))
-    once, trees = parts.once, treebank(a.data, parsing_split)
+    once, trees = parts.once, read_treebank(a.data, _NLTK_SPLIT)
     @cache
     def tagged():
         tags = once('tags', lambda: predicted_tags(trees), quiet=True)
@@ -191,8 +191,8 @@ def main(a):
         choices={name: choice(name) for name in CHOICES if parts.has(f'choice_{dashed(name)}')},
         plain={name: choice(name) for name in PLAIN if parts.has(f'plain_{dashed(name)}')})
     seen, asked = (Counter(word for t in trees[split] for word in t.words) for split in ('train', 'test'))
-    spelled, kept, often = known_words(seen.elements()), Counter(), {}
-    for word, n in asked.items(): kept['word' if word in spelled else 'signature' if as_known([word], spelled) != ['*'] else '*'] += n
+    spelled, kept, often = _build_vocab(seen.elements()), Counter(), {}
+    for word, n in asked.items(): kept['word' if word in spelled else 'signature' if _replace_rare_words([word], spelled) != ['*'] else '*'] += n
     for n in seen.values(): often.setdefault(1 << n.bit_length() - 1, []).append(n)              # by the power of two below
     record['lengths'] = [len(t.words) for t in trees['test']]
     record['words'] = dict(different=len(seen), once=sum(n == 1 for n in seen.values()), rare=100 * sum(n for word, n in asked.items() if seen[word] < 2) / asked.total(),

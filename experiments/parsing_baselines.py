@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from importlib.metadata import version
 from pathlib import Path
 import numpy as np
-from annotated_transformer.tasks.parsing.treebank import signature, treebank
+from annotated_transformer.tasks.parsing.treebank import _word_signature, read_treebank
 from annotated_transformer.tasks.parsing.trees import (
-    Tree, bracket_counts, linearise, score_trees, tree_from)
+    Tree, _bracket_counts, linearize, score_trees, delinearize)
 
 def right_branching(words, tags):
     "Every word the left part of a VP that holds the rest, S around all: no grammar at all."
@@ -48,7 +48,7 @@ class Grammar:
                 for rule in binary(node.label + f'^{above}' * parents, children, horizontal): rules[rule] += 1
         for word, tags in self.seen.items():
             self.tags.update(tags)
-            if tags.total() == 1: self.alike[signature(word)].update(tags), self.alike['anything'].update(tags)
+            if tags.total() == 1: self.alike[_word_signature(word)].update(tags), self.alike['anything'].update(tags)
         symbols = sorted({s for left, right in rules for s in (left, *right)} | {*self.tags})
         self.symbols, self.index, total = symbols, {s: i for i, s in enumerate(symbols)}, Counter()
         for (left, _), n in rules.items(): total[left] += n
@@ -67,7 +67,7 @@ class Grammar:
             if right:
                 if right in self.index: row[self.index[right]] = 0.
                 continue
-            seen, alike = self.seen.get(word, Counter()), self.alike.get(signature(word)) or self.alike['anything']
+            seen, alike = self.seen.get(word, Counter()), self.alike.get(_word_signature(word)) or self.alike['anything']
             for tag in {*seen, *alike}:
                 share = (seen[tag] + alike[tag] / max(alike.total(), 1)) / (seen.total() + 1)           # p(tag | word)
                 row[self.index[tag]] = np.log(share * n / self.tags[tag])
@@ -155,7 +155,7 @@ def run(train, gold, trees=None, given=False, **settings):
         hits += sum(a == b for a, b in zip(found.tags, tree.tags))
         predicted.append(retagged(found, tree.tags))
     result = dict(trees=len(train), failed=failed, tags=100 * hits / sum(len(t.words) for t in gold), all=score_trees(predicted, gold),
-                  at_most_40=score_trees(predicted, gold, longest=40), counts=bracket_counts(predicted, gold).tolist())
+                  at_most_40=score_trees(predicted, gold, max_words=40), counts=_bracket_counts(predicted, gold).tolist())
     if grammar: result |= dict(symbols=len(grammar.symbols), rules=len(grammar.one[0]) + len(grammar.two[0]))
     if binary := os.environ.get('EVALB'): result['EVALB'] = evalb(binary, predicted, gold)
     return result | dict(minutes=(time.process_time() - start) / 60)
@@ -163,8 +163,8 @@ def run(train, gold, trees=None, given=False, **settings):
 def facts(data):
     "Counts of what there is: trees, words, their linear forms, and how many of these are read back as the same tree."
     every, dev = [tree for trees in data.values() for tree in trees], data['development']
-    back = sum(tree_from(linearise(t), t.words, t.tags) == t == tree_from(linearise(t, tags=True), t.words) for t in every)
-    seen, tokens = {word for t in data['train'] for word in t.words}, [len(linearise(t)) for t in every]
+    back = sum(delinearize(linearize(t), t.words, t.tags) == t == delinearize(linearize(t, tags=True), t.words) for t in every)
+    seen, tokens = {word for t in data['train'] for word in t.words}, [len(linearize(t)) for t in every]
     unseen = sum(word not in seen for t in dev for word in t.words)
     return {name: len(trees) for name, trees in data.items()} | dict(
         words=sum(len(t.words) for t in every), tokens=sum(tokens), most_words=max(len(t.words) for t in every), most_tokens=max(tokens), there_and_back=back,
@@ -176,7 +176,7 @@ def main():
     p.add_argument('--data', type=Path, default=Path('data/treebank'), help='a folder with the .mrg files, or with the .tar.gz of them')
     p.add_argument('--out', type=Path, default=Path('nbs/results/parsing_baselines.json'), help='the record; what it holds already is not run again')
     args = p.parse_args()
-    data = treebank(args.data)
+    data = read_treebank(args.data)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = json.loads(args.out.read_text()) if args.out.exists() else dict(
         command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread',

@@ -56,7 +56,7 @@ def looks(model, n):
     heads = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     for m in heads: m.need_weights = True
     with torch.no_grad(): model(encode_characters([english]), shift_right(encode_characters([german])))
-    weights = torch.cat([l.cross_attn.attn_weights[0] for l in model.decoder.layers]) if heads else model.weights
+    weights = torch.cat([l.cross_attn.attn_weights[0] for l in model.decoder.layers]) if heads else model.attn_weights
     return weights[:, :len(german), :len(english)]
 
 def on_target(model, numbers):

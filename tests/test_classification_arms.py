@@ -44,12 +44,12 @@ def test_heads_by_view_depend_on_padding_and_see_neighbours_alone(arms):
 
 def test_a_pair_has_one_vector_and_pairs_are_hardly_shared(arms):
     m = small(arms, bigrams=1000)
-    x, swapped = m.embedded(SRC), m.embedded(SRC[:, [1, 0, 2, 3, 4, 5]])
+    x, swapped = m.embed_tokens(SRC), m.embed_tokens(SRC[:, [1, 0, 2, 3, 4, 5]])
     assert_close(x[0, 4:], swapped[0, 4:])                                 # the same pair, the same vector
     assert (x[0, 2] - swapped[0, 2]).abs().max() > .01                     # after another token, another
     many, asked = small(arms, bigrams=10**6, src_vocab_size=4000, d_model=2, h=1), []
     many.pairs.register_forward_hook(lambda module, ids, y: asked.append(ids[0]))
-    many.embedded(torch.randint(4, 4000, (100, 1001)))
+    many.embed_tokens(torch.randint(4, 4000, (100, 1001)))
     assert asked[0][:, 1:].unique().numel() > 92_000
 
 def test_no_attention_takes_nothing_from_other_tokens(arms):
@@ -62,7 +62,7 @@ def test_no_attention_takes_nothing_from_other_tokens(arms):
 
 def test_flat_is_all_vectors_in_a_row(arms):
     m, z = small(arms, flat=True, max_len=4), torch.tensor([[[1., -2.], [3., -4.], [9., 9.]]])
-    assert m.pooled(z, torch.tensor([[[True], [True], [False]]]))[0].tolist() == [1., -2., 3., -4., 0., 0., 0., 0.]
+    assert m.pool(z, torch.tensor([[[True], [True], [False]]]))[0].tolist() == [1., -2., 3., -4., 0., 0., 0., 0.]
 
 def test_every_arm_of_the_experiment_can_be_built(arms, monkeypatch):
     import ast

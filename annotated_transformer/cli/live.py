@@ -9,7 +9,7 @@ __all__ = ['transformer_live']
 from pathlib import Path
 from .main import main
 from ..utils.io import check_output_path, atomic_write_text
-from ..web.live import live
+from ..web.live import build_live_page
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/live.ipynb #live-command
@@ -23,7 +23,7 @@ def transformer_live(
     its attention, and can be taken apart."""
     if Path(out).suffix != '.html': raise UserError(f'{out}: write a .html file')
     check_output_path(out)
-    view = live(run_dir, small, bits)
+    view = build_live_page(run_dir, small, bits)
     atomic_write_text(out, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>A Transformer to take apart</title><link rel="icon" href="data:,"><style>

@@ -14,7 +14,7 @@ from .main import main
 from .streams import _read_line_batches
 from ..inference.beam_search import check_search
 from ..inference.metrics import print_metrics
-from ..tasks.parsing.parser import Parser, gold_trees, why_not
+from ..tasks.parsing.parser import Parser, load_gold_trees, parse_error
 from ..tasks.parsing.trees import score_trees
 from ..utils.io import (
     check_output_path, open_maybe_compressed, atomic_write_text, _write_line)
@@ -36,7 +36,7 @@ def _parse_or_warn(parser:Parser, parse_fn, sentences, tags=None, unit='line', o
     "The tree of each sentence; None where there is none, which stderr explains."
     fit = []
     for i, words in enumerate(sentences):
-        why = why_not(parser, words, tags and tags[i])
+        why = parse_error(parser, words, tags and tags[i])
         if not why: fit.append(i)
         elif words: print(f'{unit} {offset + i + 1}, no tree: {why}', file=sys.stderr)
     found = parse_fn([sentences[i] for i in fit], tags and [tags[i] for i in fit])
@@ -79,7 +79,7 @@ def transformer_parse(
     if not (input or gold) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')
     if out: check_output_path(out, [gold])
-    right = gold_trees(gold) if gold else []
+    right = load_gold_trees(gold) if gold else []
     if gold: score_trees([None] * len(right), right)     # is there anything to score?
     parser = Parser.from_pretrained(run_dir, weights=weights)
     if parser.tagged and not gold: raise UserError(

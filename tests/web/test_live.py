@@ -25,16 +25,16 @@ from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.inference.evaluation import load_test_split as held_out
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.web.browser import all_switches, live_model, model_data, pack, sent, switched, translations
-from annotated_transformer.web.live import live, live_numbers
+from annotated_transformer.web.browser import list_ablations, _MODEL_JS, serialize_model, _pack_weights, _quantize_model, ablate, _translate_ablated
+from annotated_transformer.web.live import build_live_page, _NUMBERS_JS
 
 NODE = shutil.which('node')
 with_node = pytest.mark.skipif(not NODE, reason='there is no node on this machine')
 
 def in_node(translator, question, given=None, bits=32):
     "What JavaScript returns that has the model `m` and what is `given`."
-    data = model_data(translator, ['a b'], bits)
-    program = ''.join((*live_model, live_numbers)) + f'''
+    data = serialize_model(translator, ['a b'], bits)
+    program = ''.join((*_MODEL_JS, _NUMBERS_JS)) + f'''
 const drain = g => {{ for (;;) {{ const {{value, done}} = g.next(); if (done) return value }} }}
 const scores = pairs => pairs.flatMap(([x, y]) => decode(m, y, begin(m, x))[0]).map(row => [...row])
 const data = {json.dumps(data)}, m = load(data, data.base64), given = {json.dumps(given)}
@@ -66,7 +66,7 @@ def test_logits(model, pairs):
     given, ours = ids_of(model, *zip(*pairs)), model.models[0]
     for bits, most in (32, 1e-4), (16, 2e-3):
         page = torch.tensor(in_node(model, 'return scores(given)', given, bits))
-        assert apart(page, scores(ours, given)) < most and apart(page, scores(sent(ours, bits), given)) < 1e-4
+        assert apart(page, scores(ours, given)) < most and apart(page, scores(_quantize_model(ours, bits), given)) < 1e-4
 
 @with_node
 @pytest.mark.parametrize('beam, alpha', [(1, .6), (4, .6), (4, 0), (8, 1.5)])
@@ -80,16 +80,16 @@ def test_search(model, pairs, beam, alpha):
 
 @with_node
 def test_each_switch(model, pairs):
-    given, off = ids_of(model, *zip(*pairs[20:30])), [[name] for name in all_switches(model.models[0])]
+    given, off = ids_of(model, *zip(*pairs[20:30])), [[name] for name in list_ablations(model.models[0])]
     off += [['positions', 'mask'], ['encoder 0', 'memory 0 1', 'scale'], []]
     page = in_node(model, 'return given[1].map(off => { m.off = new Set(off); return [scores(given[0]), given[0].map(([x]) => detokenise(m, drain(beamSearch(m, x))[0].ids))] })',
                    [given, off])
     whole = scores(model.models[0], given)
     for names_, (numbers, written) in zip(off, page):
-        with switched(model.models[0], names_) as without: ours = scores(without, given)
+        with ablate(model.models[0], names_) as without: ours = scores(without, given)
         assert apart(numbers, ours) < 1e-3, names_
         assert (apart(whole, ours) > .01) == bool(names_), f'{names_} changes nothing'
-        assert written == translations(model, [s for s, _ in pairs[20:30]], names_), names_
+        assert written == _translate_ablated(model, [s for s, _ in pairs[20:30]], names_), names_
     assert torch.equal(whole, scores(model.models[0], given))
 
 @with_node
@@ -102,7 +102,7 @@ def test_other_transformers(model, pairs, changes):
     given, twin = ids_of(model, *zip(*pairs[100:108])), Translator([other], model.tokenizer, model.config)
     assert apart(in_node(twin, 'return scores(given)', given), scores(other, given)) < 1e-4
     src = [s for s, _ in pairs[100:104]]
-    assert in_node(twin, 'return given.map(x => detokenise(m, drain(beamSearch(m, x))[0].ids))', [x for x, _ in given[:4]]) == translations(twin, src)
+    assert in_node(twin, 'return given.map(x => detokenise(m, drain(beamSearch(m, x))[0].ids))', [x for x, _ in given[:4]]) == _translate_ablated(twin, src)
 
 # ---- text
 
@@ -193,14 +193,14 @@ def in_page(page, deeds):
     return json.loads(said.stdout)
 
 @pytest.fixture(scope='module')
-def page(trained): return live(trained, bits=32)
+def page(trained): return build_live_page(trained, bits=32)
 
 @with_node
 @pytest.mark.parametrize('kind, off', [('encoder', 'encoder 0'), ('decoder', 'decoder 0'), ('memory', 'decoder 0')])
 def test_layer_on_view_is_off(model, page, kind, off):
     "No weights of its attention: the next number is answered all the same."
     seen = in_page(page, f"choose('kind', {kind!r}); untick({off!r}); click(at('draw')); return seen()")
-    assert seen['text'] == translations(model, [seen['source']], [off])[0] and 'skipped' in seen['looks'] and not any(seen['hidden'])
+    assert seen['text'] == _translate_ablated(model, [seen['source']], [off])[0] and 'skipped' in seen['looks'] and not any(seen['hidden'])
     assert seen['tokens'].replace('␣', ' ').strip() == seen['source']
 
 @with_node
@@ -209,7 +209,7 @@ def test_refused(model, page):
     typed = ['0', 'forty', '', '-7', '2.5', '88', '1000000']
     seen = in_page(page, f"const all = []; for (const text of {typed}) {{ await type(text); untick('scale'); all.push(await seen()) }} return all")
     for s in seen: assert all(s['hidden']) == any(s['hidden']) == (s['source'] not in ('forty', '88')) == s['note'].startswith('Type a whole'), s
-    assert [seen[1]['text'], seen[5]['text']] == translations(model, ['forty', 'eighty-eight'], ['scale'])
+    assert [seen[1]['text'], seen[5]['text']] == _translate_ablated(model, ['forty', 'eighty-eight'], ['scale'])
 
 @with_node
 @pytest.mark.parametrize('part', ['lines', 'text', 'bars', 'stations', 'score'])
@@ -222,7 +222,7 @@ def test_fault_of_the_page(model, page, part):
         const broken = await seen()
         delete faulty.replaceChildren; click(at('draw')); return [broken, await seen()]""")
     assert all(broken['hidden']) and 'a fault of its own' in broken['note'], broken
-    assert not any(mended['hidden']) and mended['text'] == translations(model, [mended['source']])[0] and 'fault' not in mended['note']
+    assert not any(mended['hidden']) and mended['text'] == _translate_ablated(model, [mended['source']])[0] and 'fault' not in mended['note']
 
 # ---- the page
 
@@ -232,24 +232,24 @@ def test_page(trained, tmp_path, capsys):
     assert 'page.html' in capsys.readouterr().out
     page = (tmp_path / 'page.html').read_text()
     assert not re.search(r'(?:src|href)=(?!"data:,")|url\(|@import|fetch\(|XMLHttp|\bid="', page.replace('http://www.w3.org/2000/svg', ''))
-    for message, call in (('bits=8', lambda: live(trained, most=1000)), ('32, 16 or 8', lambda: live(trained, bits=4)), ('.html', lambda: transformer_live(str(trained), 'page.txt')),
-                          ('off', lambda: translations(Translator.from_pretrained(trained), ['one'], ['memory 7 0']))):
+    for message, call in (('bits=8', lambda: build_live_page(trained, max_chars=1000)), ('32, 16 or 8', lambda: build_live_page(trained, bits=4)), ('.html', lambda: transformer_live(str(trained), 'page.txt')),
+                          ('off', lambda: _translate_ablated(Translator.from_pretrained(trained), ['one'], ['memory 7 0']))):
         with pytest.raises(ValueError, match=message): call()
 
 def test_other_text_is_refused(own):
     config = json.loads((own / 'config.json').read_text())
     (own / 'config.json').write_text(json.dumps(config | dict(data=config['data'] | dict(preprocessing='moses_lc'))))
-    with pytest.raises(ValueError, match='raw text'): live(own)
+    with pytest.raises(ValueError, match='raw text'): build_live_page(own)
 
 def test_words_are_refused(model):
     words = Tokenizer.train_word_level(['one two', 'eins zwei'], 10)
-    with pytest.raises(ValueError, match='byte pairs'): model_data(Translator(model.models, words, model.config), ['one two'])
+    with pytest.raises(ValueError, match='byte pairs'): serialize_model(Translator(model.models, words, model.config), ['one two'])
 
 def test_bad_weights(model):
     torch.manual_seed(0)
     broken = Transformer(model.models[0].config)
     with torch.no_grad(): broken.output_projection.weight[3, 3] = float('nan')
-    with pytest.raises(ValueError, match='NaN'): pack(broken)
+    with pytest.raises(ValueError, match='NaN'): _pack_weights(broken)
 
 # ---- the whole examination
 
@@ -258,7 +258,7 @@ def examine(run_dir):
     ours, given = demo.models[0], ids_of(demo, sources, references)
     t = demo.tokenizer
     record = dict(parameters=sum(p.numel() for p in ours.parameters()), numbers=len(sources), logits={}, search=[], switches={}, page={})
-    whole, half = scores(ours, given[:200]), sent(ours, 32)
+    whole, half = scores(ours, given[:200]), _quantize_model(ours, 32)
     half.half().float()
     record['logits']['half precision'] = apart(scores(half, given[:200]), whole)
     for bits in 32, 16, 8: record['logits'][f'{bits} bits'] = apart(in_node(demo, 'return scores(given)', given[:200], bits), whole)
@@ -269,14 +269,14 @@ def examine(run_dir):
                            'const found = go(); return [found, (process.cpuUsage().user - begun) / 1000 / given.length]', [x for x, _ in given], bits)
         record['search'].append(dict(bits=bits, beam=beam, milliseconds=round(ms, 1), same=sum(a == b for a, b in zip(page, found)),
                                      right=sum(a == b for a, b in zip(t.decode(page), references))))
-    for name in all_switches(ours):
+    for name in list_ablations(ours):
         page, written = in_node(demo, 'm.off = new Set([given[2]]); return [scores(given[0]), given[1].map(x => detokenise(m, drain(beamSearch(m, x))[0].ids))]',
                                 [given[:20], [x for x, _ in given[:50]], name])
-        with switched(ours, [name]) as without: difference = apart(page, scores(without, given[:20]))
-        found = translations(demo, sources[:50], [name])
+        with ablate(ours, [name]) as without: difference = apart(page, scores(without, given[:20]))
+        found = _translate_ablated(demo, sources[:50], [name])
         record['switches'][name] = dict(logits=difference, right=sum(a == b for a, b in zip(found, references)), same=sum(a == b for a, b in zip(found, written)))
         print(name, record['switches'][name], flush=True)
-    for small, bits in (False, 16), (False, 8), (True, 8): record['page'][f'{"small" if small else "full"}, {bits} bits'] = len(live(run_dir, small, bits).encode())
+    for small, bits in (False, 16), (False, 8), (True, 8): record['page'][f'{"small" if small else "full"}, {bits} bits'] = len(build_live_page(run_dir, small, bits).encode())
     return record
 
 if __name__ == '__main__':

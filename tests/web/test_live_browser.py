@@ -12,8 +12,8 @@ from annotated_transformer.cli.live import transformer_live
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
-from annotated_transformer.web.browser import live_model, translations
-from annotated_transformer.web.live import live_numbers
+from annotated_transformer.web.browser import _MODEL_JS, _translate_ablated
+from annotated_transformer.web.live import _NUMBERS_JS
 
 CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on this machine')
@@ -70,7 +70,7 @@ read().catch(e => faults.push(String(e))).then(() => { document.body.textContent
 @pytest.mark.parametrize('small', [False, True])
 def test_reader(two_layers, tmp_path, small):
     sources = ['seven', 'twenty-one', 'ninety-nine']
-    given = [*zip(sources, translations(Translator.from_pretrained(two_layers, device='cpu'), sources))]
+    given = [*zip(sources, _translate_ablated(Translator.from_pretrained(two_layers, device='cpu'), sources))]
     reader = READER.replace('GIVEN', json.dumps(given)).replace('SMALL', json.dumps(small)).replace('</', '<\\/')
     faults, seen = in_chromium(tmp_path, '<!doctype html><meta charset="utf-8"><body><iframe width="390" height="800" '
                                f'srcdoc="{escape(page_of(two_layers, tmp_path, small))}"></iframe><script>{reader}</script>')
@@ -136,7 +136,7 @@ run().catch(e => faults.push(String(e))).then(counts => { document.body.textCont
 @pytest.mark.parametrize('small', [False, True])
 def test_every_pair_of_clicks(two_layers, tmp_path, small):
     "Experiments, switches, search, another number, after one another; each layer on view while each is off; and each click beside a wrong input."
-    clicks = f"<script>{{{''.join((*live_model, live_numbers))}{CLICKS}}}</script></body>"
+    clicks = f"<script>{{{''.join((*_MODEL_JS, _NUMBERS_JS))}{CLICKS}}}</script></body>"
     faults, counts = in_chromium(tmp_path, page_of(two_layers, tmp_path, small).replace('</body>', clicks))
     assert not faults, (len(faults), faults[:20])
     switches, others, seen = counts

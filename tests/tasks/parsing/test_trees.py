@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
-from annotated_transformer.tasks.parsing.treebank import treebank
-from annotated_transformer.tasks.parsing.trees import Tree, bracket_counts, linearise, read_trees, score_trees, tree_from
+from annotated_transformer.tasks.parsing.treebank import read_treebank
+from annotated_transformer.tasks.parsing.trees import Tree, _bracket_counts, linearize, read_trees, score_trees, delinearize
 
 
 def test_a_root_that_only_wraps_counts_in_no_file():
@@ -58,12 +58,12 @@ def pair(name): return [read_trees(text)[0] for text in CASES[name][:2]]
 @pytest.mark.parametrize('name', CASES)
 def test_by_hand(name):
     gold, predicted = pair(name)
-    assert bracket_counts([predicted], [gold]).tolist() == [[*CASES[name][2:], 1]]
+    assert _bracket_counts([predicted], [gold]).tolist() == [[*CASES[name][2:], 1]]
 
 def test_function_tags():
     "They are cut when scores are counted, too, for trees that were not read."
     gold, _ = pair('equal')
-    assert bracket_counts([Tree('S', (Tree('NP-SBJ-1', gold.children[0].children), Tree('VP=2', gold.children[1].children)))], [gold]).tolist() == [[3, 3, 3, 1]]
+    assert _bracket_counts([Tree('S', (Tree('NP-SBJ-1', gold.children[0].children), Tree('VP=2', gold.children[1].children)))], [gold]).tolist() == [[3, 3, 3, 1]]
 
 def agrees(predicted, gold):
     "Our scores and EVALB's, for all and for at most 40 words."
@@ -160,9 +160,9 @@ def test_rules_sum_to_one():
 @with_data
 def test_treebank():
     "Every tree there is survives being written and read; EVALB agrees where it is at hand."
-    data = treebank(DATA)
+    data = read_treebank(DATA)
     trees = data['train'] + data['development']
     assert [*map(len, data.values())] == [3396, 273]
-    assert all(tree_from(linearise(t), t.words, t.tags) == t and tree_from(linearise(t, tags=True), t.words) == t for t in trees)
+    assert all(delinearize(linearize(t), t.words, t.tags) == t and delinearize(linearize(t, tags=True), t.words) == t for t in trees)
     assert read_trees('\n'.join(map(str, trees))) == trees
     if EVALB: agrees([baselines.right_branching(t.words, t.tags) for t in data['development']], data['development'])
