@@ -96,16 +96,16 @@ def verify_checksums(checkpoint:Path):
 @patch
 def newest_checkpoint(self:RunDirectory,
     # set damaged checkpoints aside as NAME.damaged and take the one before
-    skip_damaged:bool=False,
+    skip_corrupt:bool=False,
 ) -> Path | None:  # None if there is none
     """The newest checkpoint, verified.
     Raises ValueError naming the file if it is damaged."""
     for path in reversed(self.checkpoints('*')):
         try: verify_checksums(path); return path
         except ValueError as e:
-            if not skip_damaged:
+            if not skip_corrupt:
                 raise UserError(f'{e}: continue from the checkpoint before '
-                                 'with --skip_damaged') from None
+                                 'with --skip_corrupt') from None
             print(f'{path.rename(path.with_suffix(".damaged"))} was set aside')
 
 # %% ../nbs/library/run_directory.ipynb #weights
@@ -172,21 +172,21 @@ def acquire(self:RunDirectory, dataset:str, data_dir=None):
     Raises OSError saying which it is not, ValueError if its name cannot be one."""
     name = os.fsencode(self.path).decode(errors='replace')
     if ',' in name: raise UserError(
-        f'--out {name}: no comma, it separates the members of an ensemble')
+        f'--output_dir {name}: no comma, it separates the members of an ensemble')
     if re.match(r'~|[\w+.-]+:/|(data|file|local):|.*(::|\ufffd)', name):
-        raise UserError(f'--out {name}: a library would read another folder of this '
+        raise UserError(f'--output_dir {name}: a library would read another folder of this '
                          'name: use letters of UTF-8, no ::, no scheme, no ~ in front')
     if data_dir is not None:
         out, text = self.path.resolve(), Path(data_dir).resolve()
         every_file = dataset not in ('text', 'multi30k', 'numbers')     # is read
         if text.is_relative_to(out) or every_file and out.is_relative_to(text):
             raise FileExistsError(f'the text in {data_dir} and the run in {self} '
-                                  'would share a folder: choose another --out')
+                                  'would share a folder: choose another --output_dir')
     create_output_dir(self.path, 'run')
     try: self.lock.acquire(timeout=0)
     except Timeout:
         raise RunLockedError(f'{self} is in use by another run: '
-                       'wait for its end, or choose another --out') from None
+                       'wait for its end, or choose another --output_dir') from None
 
 # %% ../nbs/library/run_directory.ipynb #check-alike
 def _check_ensemble(runs:list):

@@ -32,8 +32,8 @@ ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
     'one layer': ('thucnews', 'classify_small', dict(N=1), None), 'four layers': ('thucnews', 'classify_small', dict(N=4), None),
     **{f'encoder, {n}': ('thucnews', 'classify_small', dict(max_steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
     'bigrams, flat': ('thucnews', 'classify_small', dict(OWN, bigrams=100000, flat=True), None),   # asked when the others had been seen
-    'AG News': ('ag_news', 'classify_pieces', {}, None), 'AG News, bag': ('ag_news', 'classify_pieces', dict(N=0, positions='none'), None),
-    'AG News, bag, bigrams': ('ag_news', 'classify_pieces', dict(OWN, N=0, positions='none', bigrams=100000), None)}
+    'AG News': ('ag_news', 'agnews_bpe', {}, None), 'AG News, bag': ('ag_news', 'agnews_bpe', dict(N=0, positions='none'), None),
+    'AG News, bag, bigrams': ('ag_news', 'agnews_bpe', dict(OWN, N=0, positions='none', bigrams=100000), None)}
 
 TOGETHER = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # whose seeds also answer as one
 CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more

@@ -111,7 +111,7 @@ def trained(run, trees, given, arm, seed, a, how=CHOSEN):
         rows += [dict(source=_format_source(_replace_rare_words(part.words, known), part.tags if tags else None), target=' '.join(linearize(part)))
                  for tree in learned['train'] for part in constituents(tree)]
         pairs['train'] = Dataset.from_list(rows, features=pairs['train'].features)
-    recipe = get_recipe('parsing_small_told' if next_word else 'parsing_small', **changes | own | a.changes | dict(seed=seed))
+    recipe = get_recipe('parsing_small_next_word' if next_word else 'parsing_small', **changes | own | a.changes | dict(seed=seed))
     if share > 1: recipe = with_overrides(recipe, max_steps=recipe.schedule.max_steps // 2)        # half as many for fewer trees
     source = 'words' if tags is None else 'tagged'
     corpus = DatasetDict({split: rows.rename_columns(dict(source=source, target='trees')) for split, rows in pairs.items()})

@@ -76,7 +76,7 @@ def learn(run, row, seed, a):
     changes = a.changes | dict(seed=seed)
     if a.scale == 'mini': return train(variation(row, **changes), a.corpus, run, a.data, resume=True)
     subprocess.run([sys.executable, '-m', 'accelerate.commands.launch', '-m', 'annotated_transformer.training', '--recipe', row, '--dataset', a.dataset, '--source_lang', a.source_lang, '--target_lang', a.target_lang,
-                    *(['--data_dir', a.data] if a.data else []), '--out', str(run), *(word for k, v in changes.items() for word in (f'--{k}', str(v))), '--resume'], check=True)
+                    *(['--data_dir', a.data] if a.data else []), '--output_dir', str(run), *(word for k, v in changes.items() for word in (f'--{k}', str(v))), '--resume'], check=True)
 
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."

@@ -85,5 +85,5 @@ def train_undertrained_run(capfd, folder, positions):
     "A run of few steps, whose translations do not end, with few positions."
     write_files(folder, train_en=number_lines('en'), train_de=number_lines('de'))
     settings = SMALL_OVERRIDES | dict(max_steps=3, max_len=20, positions=positions, save_every='3 steps')
-    assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', folder / 'run', *cli_args(settings)))
+    assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--output_dir', folder / 'run', *cli_args(settings)))
     return folder / 'run'

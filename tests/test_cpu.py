@@ -30,13 +30,13 @@ def test_products(capfd, tmp_path):
     text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
-        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend=products))))
+        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', out, *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend=products))))
         multiplies = json.loads((out / 'config.json').read_text())['matmul_backend']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = snapshot_dir(tmp_path / 'onednn')
-    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / 'onednn', '--resume', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='pytorch'))), 'cpu_matmul_backend (onednn → pytorch)')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', tmp_path / 'onednn', '--resume', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='pytorch'))), 'cpu_matmul_backend (onednn → pytorch)')
     assert snapshot_dir(tmp_path / 'onednn') == before
-    assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'new', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'new', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
 pytestmark = pytest.mark.skipif(not is_onednn_available(), reason='this PyTorch has no oneDNN')
 

@@ -115,7 +115,7 @@ def test_help_shows_the_fields_of_the_recipe_by_part(recipe, own, other, capsys)
 
 @pytest.mark.parametrize('args, message', [
     ('--max_stepz 3', 'no option --max_stepz: did you mean --max_steps?'), ('--dropout 0.2', 'no option --dropout: here it is called --P_drop'),
-    ('--clip-norm=1', 'here it is called --max_grad_norm'), ('--out a --out b', '--out is there twice'), ('--max_steps 3 --max_steps 4', '--max_steps is there twice'), ('--max_steps 6x', "steps='6x' must be a valid integer"),
+    ('--clip-norm=1', 'here it is called --max_grad_norm'), ('--output_dir a --output_dir b', '--output_dir is there twice'), ('--max_steps 3 --max_steps 4', '--max_steps is there twice'), ('--max_steps 6x', "steps='6x' must be a valid integer"),
     ('--recipe bse', "no recipe 'bse': did you mean 'base'?"), ('--recipe nowhere.yaml', 'nowhere.yaml'), ('--peak_lr nan', "peak_lr='nan' must be a valid number"), ('--peak_lr .nan', 'peak_lr=nan must be'),
     ('--max_steps', 'expected one argument'), ('--recipe base --dataset text --d_model 255', 'h=8 does not divide d_model=255')])
 def test_flags_that_are_refused(args, message, capfd, tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def test_saved_and_opened_again(own, tmp_path):
 def test_other_tokenizer(own, capfd, tmp_path):
     "Another run's tokenizer with as many pieces."
     write_files(tmp_path / 'fr', train_en=number_lines('en'), train_fr=number_lines('fr'))
-    run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--out', tmp_path / 'other', *cli_args(SMALL_OVERRIDES))
+    run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--output_dir', tmp_path / 'other', *cli_args(SMALL_OVERRIDES))
     shutil.copy(tmp_path / 'other' / 'tokenizer.model', own)
     for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), 'tokenizer.model is not the one')
 
@@ -85,7 +85,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     newest = sorted((own / 'checkpoints').iterdir())[-1]
     corrupt_weights(newest / 'model.safetensors', f, newest / 'SHA256SUMS')
     write_files(tmp_path, train_en=number_lines('en'), train_de=number_lines('de'))
-    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', own, '--resume', *cli_args(TRAINED_OVERRIDES | dict(max_steps=201))
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--output_dir', own, '--resume', *cli_args(TRAINED_OVERRIDES | dict(max_steps=201))
     assert_user_error(run_in_process(capfd, 'train', *args), 'model.safetensors', said)
     corrupt_weights(own / 'model.safetensors', f)
     for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), 'model.safetensors', said)

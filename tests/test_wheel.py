@@ -41,7 +41,7 @@ def test_demo_and_launch(installed, tmp_path):
     demo = assert_success(run(installed, installed / 'bin/transformer_demo', *cli_args(SMALL_OVERRIDES), cwd=tmp_path))
     assert demo.stdout.splitlines()[-1].startswith('exact match: ') and len([*(tmp_path / 'runs/demo').glob('*.png')]) == 2
     assert_success(run(installed, sys.executable, '-m', 'accelerate.commands.launch', '--cpu', '--num_processes', 1, '-m', 'annotated_transformer.training', '--recipe', 'demo',
-            *cli_args(SMALL_OVERRIDES), '--out', 'launched', cwd=tmp_path))
+            *cli_args(SMALL_OVERRIDES), '--output_dir', 'launched', cwd=tmp_path))
     assert (tmp_path / 'launched/model.safetensors').is_file()
 
 def test_every_command_is_there(installed, tmp_path):

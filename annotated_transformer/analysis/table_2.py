@@ -12,7 +12,7 @@ from ..model.loss import label_smoothed_loss
 from ..inference.metrics import tokenized_bleu
 
 # %% ../../nbs/61d_comparison.ipynb #recipes
-families = ('rnn_tiny', 'rnn_attention_tiny', 'rnn_general_tiny', 'bytenet_tiny',
+families = ('rnn_tiny', 'rnn_attention_tiny', 'rnn_luong_tiny', 'bytenet_tiny',
             'convs2s_tiny', 'transformer_tiny')    # recipes
 
 # %% ../../nbs/61d_comparison.ipynb #update-flops

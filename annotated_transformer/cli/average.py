@@ -13,12 +13,13 @@ from ..training.checkpoint import average_checkpoints
 # %% ../../nbs/library/cli/average.ipynb #transformer-average
 def transformer_average(
     run_dir:str,   # run directory that training wrote
-    n:int=None,    # the last n checkpoints; the recipe's number if not given
+    num_checkpoints:int=None,  # the last ones; the recipe's average_checkpoints if None
 ):
     """Replace a run's model by the mean of its last checkpoints, §6.1. The paper takes
     5 for base, 20 for big."""
     run = RunDirectory(run_dir)
-    n = run.recipe.checkpoints.average_checkpoints if n is None else n
+    n = (run.recipe.checkpoints.average_checkpoints if num_checkpoints is None
+         else num_checkpoints)
     used = average_checkpoints(run, n)
     few = f' (no more than {len(used)} are kept)' if len(used) < n else ''
     print(f"{run}: {run.average_file.name} is the mean of "

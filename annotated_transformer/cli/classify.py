@@ -21,18 +21,18 @@ from ..utils.validation import UserError
 def transformer_classify(
     run_dir:str,          # run directory of a classifier
     input:str=None,       # file, one text a line; standard input when not given
-    top:int=1,            # labels of each text
-    score:bool=False,     # label the run's own test texts and print the accuracy
+    top_k:int=1,          # labels of each text
+    evaluate:bool=False,  # label the run's own test texts and print the accuracy
     weights:str='average',   # of the last checkpoints; or best, last
 ):
-    """Label lines of text: label TAB probability, and so on for --top labels; one line
-    out for each line in, blank for a blank one. With --score, `name: value` lines."""
-    if input and score: raise UserError('give --input or --score, not both')
-    if not (input or score) and sys.stdin is None:
+    """Label lines of text: label TAB probability, and so on for --top_k labels; one line
+    out for each line in, blank for a blank one. With --evaluate, `name: value` lines."""
+    if input and evaluate: raise UserError('give --input or --evaluate, not both')
+    if not (input or evaluate) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')
     translator = Translator.from_pretrained(run_dir, weights=weights)
-    translator.classify([], top)                        # refuses what is no classifier
-    if score:
+    translator.classify([], top_k)                        # refuses what is no classifier
+    if evaluate:
         texts, gold = load_test_split(run_dir)
         found = [best for best, in translator.classify(texts, progress=True)]
         sure = sum(p for _, p in found) / max(1, len(found))
@@ -40,7 +40,7 @@ def transformer_classify(
                            | {'mean probability of the label given': 100 * sure})
     with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for block in _read_line_batches(raw, input or 'standard input'):
-            labels = iter(translator.classify([line for line in block if line], top))
+            labels = iter(translator.classify([line for line in block if line], top_k))
             for line in block: _write_line('\t'.join(
                 f'{name}\t{p:.4f}' for name, p in next(labels)) if line else '')
 

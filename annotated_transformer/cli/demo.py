@@ -25,20 +25,20 @@ def _get_demo_recipe(): return get_recipe('demo')
 
 @_with_recipe_options(_get_demo_recipe)
 def transformer_demo(
-    out:str='runs/demo',   # run directory to write; an unfinished one is continued
+    output_dir:str='runs/demo',  # run directory to write; an unfinished one is continued
     **overrides,
 ):
     """Learn on the CPU, in about a minute, to translate English number names into
     German; then translate, score and draw."""
-    train(get_recipe('demo', **overrides), 'numbers', out, resume=True)
-    translator = Translator.from_pretrained(out)
+    train(get_recipe('demo', **overrides), 'numbers', output_dir, resume=True)
+    translator = Translator.from_pretrained(output_dir)
     for english, german in zip(_DEMO_SENTENCES, translator.translate(_DEMO_SENTENCES)):
         print(f'{english} → {german}')
-    for name, ax in dict(loss=plot_metrics(out),
+    for name, ax in dict(loss=plot_metrics(output_dir),
                          attention=plot_attention(translator, _DEMO_SENTENCES[-1])).items():
-        ax.figure.savefig(Path(out) / f'{name}.png', bbox_inches='tight', dpi=100)
-        print(f'{name} drawn in {out}/{name}.png')
-    print_metrics(evaluate(translator, *load_test_split(out))[0])
+        ax.figure.savefig(Path(output_dir) / f'{name}.png', bbox_inches='tight', dpi=100)
+        print(f'{name} drawn in {output_dir}/{name}.png')
+    print_metrics(evaluate(translator, *load_test_split(output_dir))[0])
 
 # %% ../../nbs/library/cli/demo.ipynb #start
 #| eval: false

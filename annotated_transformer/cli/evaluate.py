@@ -23,7 +23,7 @@ def transformer_evaluate(
     ref:str=None,            # file of their translations
     beam:int=4,              # live hypotheses; 1 is greedy search
     alpha:float=0.6,         # length penalty
-    out:str=None,            # write the translations here
+    output:str=None,         # write the translations here
     baseline:str=None,       # another system's translations: is ours better?
     engine:str='pytorch',    # or ctranslate2, after transformer_export
     weights:str='average',   # of the last checkpoints; or best, last
@@ -34,7 +34,7 @@ def transformer_evaluate(
     make_bleu_metric([], tokenize=tokenize)      # refused before anything is translated
     if (src is None) != (ref is None):
         raise UserError('give both --src and --ref, or neither')
-    if out: check_output_path(out, (src, ref, baseline))
+    if output: check_output_path(output, (src, ref, baseline))
     translator = _load_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
     else: sources, references = load_test_split(run_dir.split(',')[0])
@@ -53,7 +53,7 @@ def transformer_evaluate(
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     print_metrics(scores)
-    if out: atomic_write_text(out, ''.join(h + '\n' for h in hypotheses))
+    if output: atomic_write_text(output, ''.join(h + '\n' for h in hypotheses))
 
 # %% ../../nbs/library/cli/evaluate.ipynb #start
 #| eval: false

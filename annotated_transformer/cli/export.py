@@ -19,42 +19,42 @@ from ..utils.io import create_output_dir, sha256_file, _get_dir_kind
 from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/library/cli/export.ipynb #write-export
-def _write_export(run:RunDirectory, out, to, quantization, weights):
+def _write_export(run:RunDirectory, out, format, quantization, weights):
     "All files of an export."
-    if to == 'ctranslate2': to_ctranslate2(run, out, quantization, weights)
-    if to == 'transformers': to_transformers(run, out, weights)
-    if to == 'onnx': to_onnx(run, out / 'model.onnx', weights)
-    own = () if to in ('ctranslate2', 'transformers') else (run.config_file,)
+    if format == 'ctranslate2': to_ctranslate2(run, out, quantization, weights)
+    if format == 'transformers': to_transformers(run, out, weights)
+    if format == 'onnx': to_onnx(run, out / 'model.onnx', weights)
+    own = () if format in ('ctranslate2', 'transformers') else (run.config_file,)
     for path in (*_tokenizer_files(run), *own): shutil.copy(path, out)
-    if to == 'safetensors': shutil.copy(run.weights_file(weights), out / WEIGHTS_FILE)
+    if format == 'safetensors': shutil.copy(run.weights_file(weights), out / WEIGHTS_FILE)
     (out / 'exported.json').write_text(json.dumps(dict(
-        model=sha256_file(run.weights_file(weights)), to=to, quantization=quantization)))
+        model=sha256_file(run.weights_file(weights)), format=format, quantization=quantization)))
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
     run_dir:str,             # run directory that training wrote
-    to:str='ctranslate2',    # or transformers, onnx, safetensors
+    format:str='ctranslate2',  # or transformers, onnx, safetensors
     quantization:str=None,   # ctranslate2 only: int8, float16, bfloat16 …; else float32
-    out:str=None,            # folder to write; RUN_DIR/ctranslate2 and so on without it
+    output_dir:str=None,     # folder to write; RUN_DIR/ctranslate2 and so on without it
     weights:str='average',   # of the last checkpoints; or best, last
 ):
     """Write a trained model for another engine. CTranslate2's is used by
     `transformer_translate --engine ctranslate2`, that of transformers by its
     MarianMTModel; safetensors holds the three files that this package reads."""
-    forms = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
-    validate_fields(dict(to=to), 'to', choices=forms)
-    if quantization and to != 'ctranslate2':
-        raise UserError(f'--quantization is for ctranslate2, not for {to}')
-    run, out = RunDirectory(run_dir), Path(out or Path(run_dir) / to)
+    formats = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
+    validate_fields(dict(format=format), 'format', choices=formats)
+    if quantization and format != 'ctranslate2':
+        raise UserError(f'--quantization is for ctranslate2, not for {format}')
+    run, out = RunDirectory(run_dir), Path(output_dir or Path(run_dir) / format)
     # refused, if at all, before anything is touched
     _require_translation_model(run, run.config)
-    (load_model if to == 'safetensors' else Transformer.from_pretrained)(run, weights)
+    (load_model if format == 'safetensors' else Transformer.from_pretrained)(run, weights)
     place, new = out.resolve(), not out.exists()          # a link is followed
     tmp = place.with_name(place.name + '.tmp')
     try:
         create_output_dir(place, 'export'); create_output_dir(tmp, 'export')
         shutil.rmtree(tmp); create_output_dir(tmp, 'export')
-        _write_export(run, tmp, to, quantization, weights)
+        _write_export(run, tmp, format, quantization, weights)
     except BaseException:
         for folder in (tmp, place) if new else (tmp,):
             if _get_dir_kind(folder) == 'export': shutil.rmtree(folder)

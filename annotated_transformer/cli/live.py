@@ -15,23 +15,23 @@ from ..utils.validation import UserError
 # %% ../../nbs/library/cli/live.ipynb #live-command
 def transformer_live(
     run_dir:str,          # run directory that training wrote
-    out:str,              # the page to write, a .html file
+    output:str,           # the page to write, a .html file
     small:bool=False,     # the small form
     bits:int=None,        # of each weight: 32, 16 or 8; 16, or 8 when small
 ):
     """Write a trained Transformer as a web page in which it runs: it translates, shows
     its attention, and can be taken apart."""
-    if Path(out).suffix != '.html': raise UserError(f'{out}: write a .html file')
-    check_output_path(out)
+    if Path(output).suffix != '.html': raise UserError(f'{output}: write a .html file')
+    check_output_path(output)
     view = build_live_page(run_dir, small, bits)
-    atomic_write_text(out, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+    atomic_write_text(output, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>A Transformer to take apart</title><link rel="icon" href="data:,"><style>
 :root {{ color-scheme: light dark; }} body {{ max-width: 72rem; margin: 0 auto;
 padding: 0 1rem 2rem; font: 16px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }}
 h1 {{ font-size: 1.5rem; margin: 1rem 0 0; }}</style></head><body>
 <h1>A Transformer to take apart</h1>{view}</body></html>""")
-    print(f'{out}: {Path(out).stat().st_size / 1e6:.2f} MB')
+    print(f'{output}: {Path(output).stat().st_size / 1e6:.2f} MB')
 
 # %% ../../nbs/library/cli/live.ipynb #start
 #| eval: false

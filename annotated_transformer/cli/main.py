@@ -104,7 +104,11 @@ _OPTION_ALIASES = {          # what other toolkits call it: fairseq, Hugging Fac
     'max_grad_norm': 'clip_norm clip', 'peak_lr': 'lr learning_rate',
     'warmup_steps': 'warmup_updates', 'max_steps': 'max_update steps train_steps',
     'save_every': 'save_interval save_interval_updates save_steps',
-    'average': 'keep_last_epochs save_total_limit', 'out': 'save_dir output_dir',
+    'average_checkpoints': 'keep_last_epochs save_total_limit',
+    'output_dir': 'out save_dir', 'report_to': 'track log_with',
+    'early_stopping_patience': 'patience', 'gradient_checkpointing':
+    'activation_checkpointing checkpoint_activations', 'tie_embeddings':
+    'share_all_embeddings tie_word_embeddings share_embeddings',
     'resume': 'restore_file resume_from_checkpoint', 'import': 'user_dir',
     'finetune_from': 'init_from finetune_from_model', 'beam': 'num_beams beam_size',
     'alpha': 'lenpen length_penalty', 'n_best': 'nbest num_return_sequences'}

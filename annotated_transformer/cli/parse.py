@@ -64,10 +64,10 @@ def transformer_parse(
     run_dir:str,          # run directory, of --dataset treebank
     input:str=None,       # file, one sentence a line; standard input when not given
     gold:str=None,        # trees in brackets, or a treebank's folder: parse and score
-    out:str=None,         # with --gold: write the trees here, one a line
+    output:str=None,      # with --gold: write the trees here, one a line
     beam:int=21,          # live hypotheses
     alpha:float=0.3,      # length penalty
-    free:bool=False,      # let the search write anything; no tree: a blank line
+    unconstrained:bool=False,   # allow any output; a blank line where it is no tree
     weights:str='average',   # of the last checkpoints; or best, last
 ):
     """Parse lines of words: one tree out for each line in, in order, and a blank line
@@ -75,22 +75,22 @@ def transformer_parse(
     scores, one `name: value` a line."""
     check_search(beam, alpha)
     if input and gold: raise UserError('give --input or --gold, not both')
-    if out and not gold: raise UserError('--out goes with --gold')
+    if output and not gold: raise UserError('--output goes with --gold')
     if not (input or gold) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')
-    if out: check_output_path(out, [gold])
+    if output: check_output_path(output, [gold])
     right = load_gold_trees(gold) if gold else []
     if gold: score_trees([None] * len(right), right)     # is there anything to score?
     parser = Parser.from_pretrained(run_dir, weights=weights)
     if parser.tagged and not gold: raise UserError(
         f'{run_dir} reads words and their tags: it can only parse --gold trees')
-    parser.constrained = not free
+    parser.constrained = not unconstrained
     parse = partial(parser.parse, beam=beam, alpha=alpha)
     if gold:
         tags = [t.tags for t in right] if parser.tagged else None
         found = _parse_or_warn(parser, partial(parse, progress=True),
                              [t.words for t in right], tags, 'sentence')
-        if out: atomic_write_text(out, ''.join(f'{tree or ""}\n' for tree in found))
+        if output: atomic_write_text(output, ''.join(f'{tree or ""}\n' for tree in found))
         return print_metrics(_flatten_metrics(score_trees(found, right)))
     with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for line in _parse_lines(parser, parse, raw, input or 'standard input'):

@@ -33,11 +33,11 @@ def _print_summary(run_dir):
           f"Now: {use} {shlex.quote(str(run_dir))} --input FILE", file=sys.stderr)
 
 # %% ../../nbs/library/cli/train.ipynb #transformer-train
-def _resolve_recipe(recipe:str, dataset:str, out:str, resume:bool, finetune_from:str,
+def _resolve_recipe(recipe:str, dataset:str, output_dir:str, resume:bool, finetune_from:str,
                   architecture:str, **overrides) -> Recipe:
     """The recipe named, or that of the run that is continued or begun from.
     Raises ValueError if a text needs one and has none."""
-    begun = out if resume and RunDirectory(out).config_file.is_file() else finetune_from
+    begun = output_dir if resume and RunDirectory(output_dir).config_file.is_file() else finetune_from
     if architecture: overrides['architecture'] = architecture
     if recipe: return get_recipe(recipe, **overrides)
     if begun: return with_overrides(RunDirectory(begun).recipe, **overrides)
@@ -53,27 +53,29 @@ def transformer_train(
     source_lang:str=None,   # of text: the ending of your files, or their column
     target_lang:str=None,   # likewise; numbers, multi30k and wmt14 without: en, de
     data_dir:str=None,      # folder of train.SRC, train.TGT (or .gz), or a TSV file
-    out:str='runs/demo',    # run directory to write
-    resume:bool=False,      # continue the run in --out, or begin it
-    skip_damaged:bool=False,  # with --resume: from the checkpoint before a damaged one
-    track:str=None,         # a tracker that accelerate knows, too: tensorboard, wandb …
+    output_dir:str='runs/demo',  # run directory to write
+    resume:bool=False,      # continue the run in --output_dir, or begin it
+    skip_corrupt:bool=False,  # with --resume: from the checkpoint before a corrupt one
+    report_to:str=None,     # also log to: tensorboard, wandb …
     finetune_from:str=None,     # a finished run: begin with its weights, tokens and recipe
-    bleu:int=0,             # validation sentences to translate at each checkpoint
+    eval_bleu_samples:int=0,  # validation sentences to translate at each checkpoint
     architecture:str=None,  # of the model, if not the recipe's; see --import
     **overrides,
 ):
     """Train a Transformer. Several GPUs, bfloat16, torch.compile and FSDP:
     `accelerate launch OPTIONS -m annotated_transformer.training`, same arguments.
     Each field of the recipe is an option: another recipe, other options."""
-    validate_fields(dict(bleu=bleu), 'bleu', ge=0)
-    chosen = _resolve_recipe(recipe, dataset, out, resume, finetune_from, architecture,
+    validate_fields(dict(eval_bleu_samples=eval_bleu_samples),
+                    'eval_bleu_samples', ge=0)
+    chosen = _resolve_recipe(recipe, dataset, output_dir, resume, finetune_from, architecture,
                            **overrides)
-    if bleu and get_architecture(chosen.architecture).task != 'text': raise UserError(
-        f'--bleu {bleu}: a classifier gives labels, no translations')
-    watch = bleu and partial(eval_bleu, bleu)
-    train(chosen, (dataset, source_lang, target_lang), out, data_dir, resume,
-          skip_damaged, track, finetune_from=finetune_from, callback=watch or None)
-    if os.environ.get('RANK', '0') == '0': _print_summary(out)
+    if eval_bleu_samples and get_architecture(chosen.architecture).task != 'text': raise UserError(
+        f'--eval_bleu_samples {eval_bleu_samples}: a classifier predicts labels')
+    callback = eval_bleu_samples and partial(eval_bleu, eval_bleu_samples)
+    train(chosen, (dataset, source_lang, target_lang), output_dir, data_dir, resume,
+          skip_corrupt, report_to, finetune_from=finetune_from,
+          callback=callback or None)
+    if os.environ.get('RANK', '0') == '0': _print_summary(output_dir)
 
 # %% ../../nbs/library/cli/train.ipynb #start
 #| eval: false

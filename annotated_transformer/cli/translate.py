@@ -21,26 +21,27 @@ def translate_lines(
     translator:Translator,
     lines:list[str],           # without line ends
     start:int=1,               # number of the first, for messages
-    long:str='split',          # texts beyond max_len: 'split', 'refuse'; or 'sentences'
-    scores:bool=False,         # write each score before its translation, and a tab
+    overlong:str='split',      # texts beyond max_len: 'split', 'error'; or 'sentences'
+    print_scores:bool=False,   # write each score before its translation, and a tab
     **kwargs,                  # of `n_best`: `n`, `beam`, `alpha`, `temperature` …
 ) -> list[str]:                # n for each line, the best first
     """Translate any lines. Raises ValueError naming a line that is too long,
-    if told to refuse."""
-    validate_fields(dict(long=long), 'long', choices=('split', 'sentences', 'refuse'))
+    if overlong='error'."""
+    validate_fields(dict(overlong=overlong), 'overlong',
+                    choices=('split', 'sentences', 'error'))
     most = translator.config['model']['max_len']
     for n, line in enumerate(lines, start):
         parts = len(translator.split_long(line, most))
-        if parts == 1 or long == 'sentences': continue
+        if parts == 1 or overlong == 'sentences': continue
         what = f'line {n} has more than max_len={most} tokens: '
-        if long == 'refuse':
-            raise UserError(what + 'shorten it, or let it be split (--long split)')
+        if overlong == 'error':
+            raise UserError(what + 'shorten it, or let it be split (--overlong split)')
         print(f'{what}translated in {parts} parts', file=sys.stderr)
     found = [pair for best in translator.n_best(
-        lines, split_into_sentences=long == 'sentences', **kwargs) for pair in best]
+        lines, split_into_sentences=overlong == 'sentences', **kwargs) for pair in best]
     texts = translator.postprocess([text for text, _ in found])
     return ([f'{score:.4f}\t{text}' for text, (_, score) in zip(texts, found)]
-            if scores else texts)
+            if print_scores else texts)
 
 # %% ../../nbs/library/cli/translate.ipynb #transformer-translate
 def _load_translator(run_dir:str, engine:str, weights:str) -> Translator:
@@ -64,28 +65,34 @@ def transformer_translate(
     beam:int=None,           # live hypotheses: 4, or as many as n_best; 1 is greedy
     alpha:float=0.6,         # length penalty
     engine:str='pytorch',    # or ctranslate2: after export; divides by len^alpha
-    long:str='split',        # lines beyond max_len: split, refuse; or all at: sentences
+    overlong:str='split',    # lines beyond max_len: split, error; or all by: sentences
     n_best:int=1,            # translations of each line, the best first
-    scores:bool=False,       # write each score before its translation, and a tab
-    sample:float=None,       # draw at random, at this temperature, instead of searching
-    seed:int=0,              # of what is drawn, for lines that come at once
+    print_scores:bool=False, # write each score before its translation, and a tab
+    do_sample:bool=False,    # sample instead of searching
+    temperature:float=1.0,   # of --do_sample; divides the logits
+    top_p:float=1.0,         # of --do_sample; from the likeliest tokens of this mass
+    seed:int=0,              # random seed of --do_sample
     weights:str='average',   # of the last checkpoints; or best, last
 ):
     """Translate lines: one line out (or --n_best) for each line in, in order. A score
-    is the log-probability over the length penalty; of what is drawn, without it."""
-    validate_fields(dict(sample=sample), 'sample', ge=1e-4, le=1e4)
+    is the log-probability over the length penalty, or of a sample the log-probability."""
+    if not do_sample and (temperature, top_p) != (1, 1): raise UserError(
+        '--temperature and --top_p go with --do_sample')
+    validate_fields(dict(temperature=temperature), 'temperature', ge=1e-4, le=1e4)
+    validate_fields(dict(top_p=top_p), 'top_p', gt=0, le=1)
     validate_fields(dict(seed=seed), 'seed', ge=0, lt=2 ** 62)
     validate_fields(dict(n_best=n_best), 'n_best', ge=1)
     if beam is None: beam = max(4, n_best)
-    check_search(beam, alpha, n_best if sample is None else 1)
+    check_search(beam, alpha, 1 if do_sample else n_best)
     if not input and sys.stdin is None: raise UserError(
         'standard input is closed: give --input FILE')
     with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         translator, number = _load_translator(run_dir, engine, weights), 1
         for block in _read_line_batches(raw, input or 'standard input'):
             for line in translate_lines(
-                    translator, block, number, long, scores, n=n_best, beam=beam,
-                    alpha=alpha, temperature=sample, seed=seed + number - 1):
+                    translator, block, number, overlong, print_scores, n=n_best,
+                    beam=beam, alpha=alpha, do_sample=do_sample,
+                    temperature=temperature, top_p=top_p, seed=seed + number - 1):
                 _write_line(line)
             number += len(block)
 

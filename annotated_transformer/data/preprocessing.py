@@ -163,4 +163,4 @@ def load_batches(
     except UserError: raise                              # the batch, not the file
     except (OSError, ValueError, LookupError, RuntimeError) as e:
         raise UserError(
-            f'{folder} is damaged ({e}): begin anew in another --out') from e
+            f'{folder} is damaged ({e}): begin anew in another --output_dir') from e

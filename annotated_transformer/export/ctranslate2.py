@@ -121,7 +121,7 @@ class CTranslate2(Translator):
             f'run `transformer_export {shlex.quote(str(run_dir))}`')
         if not exported.is_file():
             raise FileNotFoundError(
-                f'{exported} is missing: {again} first, without --out')
+                f'{exported} is missing: {again} first, without --output_dir')
         made, now = read_json(exported), run.weights_file(weights)
         if not isinstance(made, dict) or made.get('model') != sha256_file(now):
             raise UserError(f'{exported.parent} was made from other weights than '

@@ -89,12 +89,12 @@ def search(self:Translator,
         bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)
 
 @patch
-def sampling_search(self:Translator, n:int, temperature:float, seed:int):
-    "A search that draws n translations at random, and puts the likeliest first."
+def sampling_search(self:Translator, n:int, temperature:float, top_p:float, seed:int):
+    "A search that samples n translations, and sorts them by their score."
     generator, t = torch.Generator(self.device).manual_seed(seed), self.tokenizer
     def draw(ids:list[Tensor]) -> list[list[Hypothesis]]:
         src = pad_sequence(ids, True, t.pad_id).to(self.device)
-        drawn = [sample(self.models, src, temperature, generator=generator,
+        drawn = [sample(self.models, src, temperature, top_p, generator=generator,
                         bos_id=t.bos_id, eos_id=t.eos_id) for _ in range(n)]
         return [sorted(hs, key=lambda h: -h.score) for hs in zip(*drawn)]
     return draw
@@ -141,8 +141,10 @@ def n_best(self:Translator,
     sentences:list[str],
     n:int=1,                      # how many translations of each
     beam:int=4, alpha:float=0.6,  # as in `beam_search`
-    temperature:float=None,       # draw them at random instead, as `sample` does
-    seed:int=0,                   # of what is drawn
+    do_sample:bool=False,         # sample instead of searching
+    temperature:float=1.,         # of `sample`, as `top_p`
+    top_p:float=1.,
+    seed:int=0,                   # of `sample`
     max_tokens:int=8192,              # padded source tokens, over all beams, at a time
     split_into_sentences:bool=False,       # cut all texts into sentences, not only long ones
     progress:bool=False,
@@ -150,14 +152,14 @@ def n_best(self:Translator,
     """Translations of each sentence, in the form the model was trained on; what was
     cut is joined again, and its scores are added. Of a blank line they are blank."""
     if isinstance(sentences, str): raise UserError('give a list of sentences, not one')
-    if temperature is None: check_search(beam, alpha, n)
-    else: validate_fields(dict(n=n), 'n', ge=1); beam = 1
+    if do_sample: validate_fields(dict(n=n), 'n', ge=1); beam = 1
+    else: check_search(beam, alpha, n)
     most, cut = self.config['model']['max_len'], lambda s: [s]
     if split_into_sentences: cut = _split_sentences
     parts = [[p for s in cut(text) for p in self.split_long(s, most)] if strip_invisible(text)
              else [] for text in sentences]
     find = partial(self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
-    if temperature is not None: find = self.sampling_search(n, temperature, seed)
+    if do_sample: find = self.sampling_search(n, temperature, top_p, seed)
     flat = self.encode([part for whole in parts for part in whole])
     found, out = iter(self.map_in_batches(flat, find, max_tokens // beam, progress)), []
     for whole in parts:
@@ -165,7 +167,7 @@ def n_best(self:Translator,
         best = [(_join_translations(whole, self.tokenizer.decode([h.ids for h in hs]),
                         self.config['source_lang'], self.config['target_lang']),
                  sum(h.score for h in hs)) for hs in ranks]
-        searched = whole and temperature is None
+        searched = whole and not do_sample
         out.append(_deduplicate(best, n) if searched else best[:n])
     return out
 

@@ -53,7 +53,7 @@ def _check_launcher():
 # %% ../../nbs/library/training/distributed.ipynb #meet
 def _init_distributed(
     run_dir:Path,
-    track:str=None,          # a tracker that accelerate knows
+    report_to:str=None,          # a tracker that accelerate knows
 ) -> tuple[Accelerator, object]:   # the processes of this run; they as a patient group
     """Find the other processes of this run. Raises ValueError if a tracker is not
     installed, if several were launched and each believes that it is alone, and for
@@ -65,7 +65,7 @@ def _init_distributed(
     if world > 1: _exit_if_parent_dies(); _check_launcher(); say.start()
     patience = InitProcessGroupKwargs(timeout=timedelta(minutes=30))
     try: accelerator = Accelerator(
-        kwargs_handlers=[patience], log_with=track, project_dir=run_dir)
+        kwargs_handlers=[patience], log_with=report_to, project_dir=run_dir)
     except ValueError as e: raise UserError(str(e)) from e    # of what was launched
     finally: say.cancel()
     if accelerator.num_processes != world: raise UserError(
@@ -74,8 +74,8 @@ def _init_distributed(
     if accelerator.mixed_precision == 'fp16' and accelerator.device.type == 'cpu':
         raise UserError('fp16 needs a GPU (accelerate would silently train in '
                          'float32): use bf16, or no mixed precision')
-    if track and not accelerator.log_with: raise UserError(
-        f'--track {track}: it is not installed (pip install {track})')
+    if report_to and not accelerator.log_with: raise UserError(
+        f'--report_to {report_to}: it is not installed (pip install {report_to})')
     patient = None if world == 1 else torch.distributed.new_group(
         backend='gloo', timeout=timedelta(days=1))       # while one prepares the corpus
     return accelerator, patient

@@ -121,10 +121,10 @@ def _diff_config(run:RunDirectory, recipe:Recipe, corpus,
 
 # %% ../../nbs/library/training/run_setup.ipynb #resume-run
 def _resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
-               finetune_from:RunDirectory=None, skip_damaged:bool=False) -> Path | None:
+               finetune_from:RunDirectory=None, skip_corrupt:bool=False) -> Path | None:
     """The checkpoint from which a run goes on, None if all are set aside as damaged.
     Raises ValueError if recipe or text have changed."""
-    other = 'or choose another --out'
+    other = 'or choose another --output_dir'
     if changes := _diff_config(run, recipe, corpus, finetune_from):
         raise UserError(f'{run} was begun with another {_format_differences(changes)}: '
                          f'resume with the same, {other}')
@@ -133,7 +133,7 @@ def _resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     if key != run.config.get('dataset_hash'): raise UserError(
         f'the text of {_resolve_corpus(corpus)[0]} in {data_dir} has changed since '
         f'{run} was begun: restore it, {other}')
-    start, before = run.newest_checkpoint(skip_damaged), run.recipe
+    start, before = run.newest_checkpoint(skip_corrupt), run.recipe
     done, steps = int(start.name[-8:]) if start else 0, recipe.schedule.max_steps
     if done > steps: raise UserError(
         f'{run} is at step {done}, beyond max_steps={steps}')
@@ -148,7 +148,7 @@ def _resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
 
 # %% ../../nbs/library/training/run_setup.ipynb #prepare-run
 def _prepare_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
-                resume:bool=False, skip_damaged:bool=False, **run_options) -> Path | None:
+                resume:bool=False, skip_corrupt:bool=False, **run_options) -> Path | None:
     """Create a run, or find the checkpoint from which it goes on; `run_options` is for
     `_create_run` and `_resume_run`. Raises OSError if the folder is taken."""
     run.acquire(_resolve_corpus(corpus)[0], data_dir)
@@ -158,14 +158,14 @@ def _prepare_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
         f'not less than max_steps={steps}', file=sys.stderr)
     if run.checkpoints('*'):
         if resume: return _resume_run(
-            run, recipe, corpus, data_dir, **run_options, skip_damaged=skip_damaged)
+            run, recipe, corpus, data_dir, **run_options, skip_corrupt=skip_corrupt)
         raise FileExistsError(f'{run} already holds a run: continue it with --resume, '
-                              'or choose another --out')
+                              'or choose another --output_dir')
     cut_off = any(run.checkpoint_dir.glob('*.tmp'))     # while the first was written
     for file in (run.average_file, *[run.best_file] * (not cut_off)):
         if file.is_file(): raise FileExistsError(
             f'{file} is a trained model whose checkpoints are gone, so it cannot '
-            'be continued, and it is not overwritten: choose another --out')
+            'be continued, and it is not overwritten: choose another --output_dir')
     if finetune_from := run_options.get('finetune_from'):
         _check_init_compatible(recipe, finetune_from)
     _create_run(run, recipe, corpus, data_dir, **run_options)

@@ -99,25 +99,25 @@ def train(
     run_dir,            # folder of this run
     data_dir=None,      # folder of the corpus, where it needs one
     resume:bool=False,  # from the newest checkpoint; a new run if there is none
-    skip_damaged:bool=False,  # from the one before, where the newest is damaged
-    track:str=None,     # a tracker that accelerate knows, e.g. 'tensorboard'
+    skip_corrupt:bool=False,  # from the one before, where the newest is damaged
+    report_to:str=None, # also log to a tracker of accelerate, e.g. 'tensorboard'
     model:nn.Module=None,     # one's own, with `config` = the recipe's `model`
     finetune_from=None,     # a run whose weights and tokenizer are the beginning
     callback:Callable=None,      # asked for more to log, (model, run_dir, step) → dict
 ):
     """Train and leave a run directory that `load_model` reads;
     Ctrl-C and SIGTERM end it with a checkpoint. §5."""
-    if not str(run_dir): raise UserError('--out is empty: name the folder of the run')
+    if not str(run_dir): raise UserError('--output_dir is empty: name the folder of the run')
     run = RunDirectory(run_dir)
     finetune_from = RunDirectory(finetune_from) if finetune_from else None
-    accelerator, patient = _init_distributed(run.path, track)
+    accelerator, patient = _init_distributed(run.path, report_to)
     if callback and accelerator.distributed_type == DistributedType.FSDP: raise UserError(
-        'a model in parts (FSDP) cannot be watched in training: leave out --bleu')
+        'a model in parts (FSDP) cannot be watched in training: leave out --eval_bleu_samples')
     try:
         prepare = lambda: _prepare_run(
-            run, recipe, corpus, data_dir, resume, skip_damaged, finetune_from=finetune_from)
+            run, recipe, corpus, data_dir, resume, skip_corrupt, finetune_from=finetune_from)
         start = _run_on_main(accelerator, prepare, patient)
-        if track: accelerator.init_trackers('tracked')
+        if report_to: accelerator.init_trackers('tracked')
         model = _init_model(recipe, run, model, finetune_from if start is None else None)
         _train_loop(recipe, run, accelerator, start, model, callback)
         n = recipe.checkpoints.average_checkpoints

@@ -17,7 +17,7 @@ def ran(result):
 def corpus(tmp_path_factory): return write_files(tmp_path_factory.mktemp('families'), train_en=number_lines('en', 200), train_de=number_lines('de', 200))
 
 def begin(capfd, corpus, name, out, *args):
-    return run_in_process(capfd, 'train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--out', out, *args)
+    return run_in_process(capfd, 'train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--output_dir', out, *args)
 
 @pytest.mark.parametrize('name', OTHERS)
 def test_same_commands(capfd, corpus, tmp_path, name):
@@ -28,7 +28,7 @@ def test_same_commands(capfd, corpus, tmp_path, name):
     ran(begin(capfd, corpus, name, parts, *cli_args(TINY), '--resume'))
     assert snapshot_dir(whole)['model.safetensors'] == snapshot_dir(parts)['model.safetensors']
     assert json.loads((whole / 'config.json').read_text())['architecture'] in ('recurrent', 'bytenet', 'convs2s')
-    for options in [], ['--beam', '1'], ['--n_best', '2'], ['--sample', '1'], ['--long', 'sentences']:
+    for options in [], ['--beam', '1'], ['--n_best', '2'], ['--do_sample'], ['--overlong', 'sentences']:
         lines = ran(run_in_process(capfd, 'translate', whole, *options, stdin='twenty-one\n\nseven\n')).split('\n')
         n = 2 if '--n_best' in options else 1
         assert len(lines) == 3 * n + 1 and lines[n] == ''
@@ -44,7 +44,7 @@ def test_not_theirs(capfd, corpus, tmp_path, name):
     ran(begin(capfd, corpus, name, out, *cli_args(TINY | dict(max_steps=2))))
     before = snapshot_dir(out)
     for to in 'ctranslate2', 'transformers', 'onnx':
-        result = run_in_process(capfd, 'export', out, '--to', to, '--out', tmp_path / to)
+        result = run_in_process(capfd, 'export', out, '--format', to, '--output_dir', tmp_path / to)
         assert_user_error(result, 'Transformer')
     assert snapshot_dir(out) == before
 
@@ -57,6 +57,6 @@ def test_impossible(capfd, corpus, tmp_path, name, field, message):
 
 def test_by_command(corpus, tmp_path):
     "In a process of its own, where nothing but the name of the recipe tells which module is needed."
-    for name in OTHERS[:1]: assert run('train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--out', tmp_path / name,
+    for name in OTHERS[:1]: assert run('train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--output_dir', tmp_path / name,
                                        *cli_args(TINY | dict(max_steps=2))).returncode == 0
     assert run('translate', tmp_path / OTHERS[0], stdin='seven\n').stdout.count('\n') == 1

@@ -41,13 +41,13 @@ def wmt14(folder, **rows):
         write_files(folder, **{f'{split}_jsonl': '\n'.join(lines) + '\n'})
 
 # name: (command, arguments, what the message must say, what is done before); {run} is a trained run, {tmp} a folder of its own, {text} files of text
-T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--out', '{tmp}/out', *cli_args(SMALL_OVERRIDES)]
+T = ['--recipe', 'demo', *EN_DE, '--data_dir', '{text}', '--output_dir', '{tmp}/out', *cli_args(SMALL_OVERRIDES)]
 
 def train(changes=(), **files): return ['train', [*T[:12], *cli_args(SMALL_OVERRIDES | dict(changes))], lambda run, tmp: files and (shutil.rmtree(tmp / 'text'), write_files(tmp / 'text', **files))]
 
 def resume(changes=(), before=None):
     settings = TRAINED_OVERRIDES | dict(max_steps=201) | dict(changes)
-    return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--out', '{run}', '--resume', *cli_args(settings)], before and (lambda run, tmp: before(run))]
+    return ['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{corpus}', '--output_dir', '{run}', '--resume', *cli_args(settings)], before and (lambda run, tmp: before(run))]
 
 def on_run(command, before=None, *args): return [command, ['{run}', *args], before and (lambda run, tmp: before(run))]
 
@@ -55,13 +55,13 @@ CASES = {
     # the command line
     'no such recipe': (['train', ['--recipe', 'huge'], None], "no recipe 'huge'", 'multi30k_tiny'),
     'no such corpus': (['train', ['--recipe', 'demo', '--dataset', 'europarl'], None], "no data set 'europarl'"),
-    'no such folder': (['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{tmp}/none', '--out', '{tmp}/out'], None], 'none does not exist'),
-    'folder missing': (['train', ['--recipe', 'demo', *EN_DE, '--out', '{tmp}/out'], None], 'needs data_dir'),
-    'folder with numbers': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'leave data_dir out'),
-    'no languages': (['train', ['--recipe', 'demo', '--dataset', 'text', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'needs source_lang and target_lang'),
-    'empty --out': (['train', ['--out', ''], None], '--out is empty'),
-    'comma in --out': (['train', [*T[:11], '{tmp}/run,v2', *T[12:]], None], 'no comma'),
-    '--out is a file': (['train', [*T[:11], '{text}/train.en', *T[12:]], None], 'train.en is a file'),
+    'no such folder': (['train', ['--recipe', 'demo', *EN_DE, '--data_dir', '{tmp}/none', '--output_dir', '{tmp}/out'], None], 'none does not exist'),
+    'folder missing': (['train', ['--recipe', 'demo', *EN_DE, '--output_dir', '{tmp}/out'], None], 'needs data_dir'),
+    'folder with numbers': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--data_dir', '{text}', '--output_dir', '{tmp}/out'], None], 'leave data_dir out'),
+    'no languages': (['train', ['--recipe', 'demo', '--dataset', 'text', '--data_dir', '{text}', '--output_dir', '{tmp}/out'], None], 'needs source_lang and target_lang'),
+    'empty --output_dir': (['train', ['--output_dir', ''], None], '--output_dir is empty'),
+    'comma in --output_dir': (['train', [*T[:11], '{tmp}/run,v2', *T[12:]], None], 'no comma'),
+    '--output_dir is a file': (['train', [*T[:11], '{text}/train.en', *T[12:]], None], 'train.en is a file'),
     'no value': (['train', [*T, '--max_grad_norm'], None], '--max_grad_norm: expected one argument'),
     'a field twice': (['train', [*T, '--max_grad_norm', '1', '--max_grad_norm', '2'], None], '--max_grad_norm is there twice'),
     'no such field': (train(dict(stepz=2)), 'no option --stepz: did you mean --max_steps?'),
@@ -89,14 +89,14 @@ CASES = {
     'vocabulary too small': (train(dict(vocab_size=20)), 'vocab_size=20', 'use at least'),
     'fewer tokens than a sentence': (train(dict(max_tokens=3)), 'does not fit into a batch of 3 tokens'),
     'seed too large': (train(dict(seed=8388608)), 'seed=8388608 must be less than'),
-    'tracker of another name': (['train', [*T, '--track', 'nothing'], None], 'tensorboard'),
-    'tracker not installed': (['train', [*T, '--track', 'clearml'], None], '--track clearml: it is not installed'),
+    'tracker of another name': (['train', [*T, '--report_to', 'nothing'], None], 'tensorboard'),
+    'tracker not installed': (['train', [*T, '--report_to', 'clearml'], None], '--report_to clearml: it is not installed'),
     'engine of another name': (on_run('translate', None, '--engine', 'onnx'), 'use one of pytorch, ctranslate2'),
-    'export to another format': (on_run('export', None, '--to', 'tflite'), "to='tflite' is unknown"),
-    'quantization of safetensors': (on_run('export', None, '--to', 'safetensors', '--quantization', 'int8'), '--quantization is for ctranslate2'),
+    'export to another format': (on_run('export', None, '--format', 'tflite'), "to='tflite' is unknown"),
+    'quantization of safetensors': (on_run('export', None, '--format', 'safetensors', '--quantization', 'int8'), '--quantization is for ctranslate2'),
     'quantization unknown': (on_run('export', None, '--quantization', 'int3'), 'int3'),
-    'long lines, third way': (['translate', ['{run}', '--long', 'drop', '--input', '{text}/train.en'], None], "long='drop' is unknown"),
-    'average of nothing': (on_run('average', None, '--n', '0'), 'n=0 must be at least 1'),
+    'long lines, third way': (['translate', ['{run}', '--overlong', 'drop', '--input', '{text}/train.en'], None], "long='drop' is unknown"),
+    'average of nothing': (on_run('average', None, '--num_checkpoints', '0'), 'n=0 must be at least 1'),
     'ensemble with an engine': (['translate', ['{run},{run}', '--engine', 'ctranslate2'], None], 'an ensemble needs --engine pytorch'),
     'half a pair': (on_run('evaluate', None, '--src', '{text}/train.en'), 'give both --src and --ref'),
     'not a run': (['translate', ['{text}'], None], 'holds no config.json'),
@@ -120,9 +120,9 @@ CASES = {
     'too few to split': (train(train_en='a\n', train_de='b\n'), 'too few to cut off'),
     'all too long': (train(dict(max_len=1)), 'no pair has at most max_len=1'),
     'one too long': (train(dict(max_len=5, overlong='error')), 'more than max_len=5'),
-    'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
-    'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--out', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
-    'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--out', '{tmp}/out'], None], 'val.en'),
+    'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--output_dir', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
+    'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--output_dir', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
+    'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--output_dir', '{tmp}/out'], None], 'val.en'),
     'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write_files(tmp, b='eins\n')], 'has 60', 'has 1'),
     'baseline of another length': (['evaluate', ['{run}', '--baseline', '{text}/train.en'], None], 'has 60 lines, the test set has'),
     'empty baseline': (['evaluate', ['{run}', '--baseline', '{tmp}/b'], lambda run, tmp: write_files(tmp, b='')], 'b is empty'),
@@ -153,8 +153,8 @@ CASES = {
     'metrics: damaged': (resume({}, lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is damaged'),
     'pieces: cut': (resume({}, lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is damaged'),
     'checkpoint: a pickle': (resume({}, pickled), 'training.pt holds no state of this training'),
-    'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_damaged'),
-    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--out', '{run}', '--resume', *cli_args(SMALL_OVERRIDES)], None], 'begun with another'),
+    'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_corrupt'),
+    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--output_dir', '{run}', '--resume', *cli_args(SMALL_OVERRIDES)], None], 'begun with another'),
 }
 
 def prepare(case, run, corpus, tmp):

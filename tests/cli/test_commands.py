@@ -35,7 +35,7 @@ BAD = {
 @pytest.mark.parametrize('case', BAD)
 def test_bad_training_input(capfd, case, tmp_path):
     files, changes, messages = BAD[case]
-    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', write_files(tmp_path / 'data', **files), '--out', tmp_path / 'run', *cli_args(changes))
+    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', write_files(tmp_path / 'data', **files), '--output_dir', tmp_path / 'run', *cli_args(changes))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert all(m in result.stderr for m in messages), result.stderr
 
@@ -53,7 +53,7 @@ def test_both_spellings():
 def test_ascii_terminal(trained):
     "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
     env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')
-    demo = run('demo', '--out', trained.parent / 'ascii', *cli_args(SMALL_OVERRIDES | dict(max_steps=2)), env=env)
+    demo = run('demo', '--output_dir', trained.parent / 'ascii', *cli_args(SMALL_OVERRIDES | dict(max_steps=2)), env=env)
     assert demo.returncode == 0 and 'seven \\u2192 ' in demo.stdout, demo.stderr
     assert '\u00fcnf'.encode() in run('translate', trained, stdin=b'five\n', env=env).stdout
 
@@ -111,7 +111,7 @@ def test_long_lines(capfd, trained):
     lines = ['seven', ' '.join(map(number_speller('en'), range(60))), 'nine', 'x' * 3000]
     split = run_in_process(capfd, 'translate', trained, '--beam', '1', stdin='\n'.join(lines) + '\n')
     assert len(split.stdout.splitlines()) == 4 and 'line 2 has more than max_len=60 tokens: translated in' in split.stderr and 'line 4' in split.stderr
-    refused = run_in_process(capfd, 'translate', trained, '--long', 'refuse', stdin='\n'.join(lines) + '\n')
+    refused = run_in_process(capfd, 'translate', trained, '--overlong', 'error', stdin='\n'.join(lines) + '\n')
     assert refused.returncode == 1 and 'line 2 has more than max_len=60' in refused.stderr and 'Traceback' not in refused.stderr and not refused.stdout
 
 @pytest.mark.nightly
@@ -156,10 +156,10 @@ def test_other_engine(capfd, trained):
     ours, theirs = (run_in_process(capfd, 'translate', trained, '--beam', '1', '--engine', engine, stdin=lines).stdout.split('\n') for engine in ('pytorch', 'ctranslate2'))
     assert len(ours) == len(theirs) == 202 and sum(a == b for a, b in zip(ours, theirs)) >= 200
     assert "use one of pytorch, ctranslate2" in run_in_process(capfd, 'translate', trained, '--engine', 'onnx', stdin=lines).stderr
-    assert "to='tflite' is unknown: use one of" in run_in_process(capfd, 'export', trained, '--to', 'tflite').stderr
+    assert "to='tflite' is unknown: use one of" in run_in_process(capfd, 'export', trained, '--format', 'tflite').stderr
 
 def test_compare_two_systems(capfd, trained, tmp_path):
-    run_in_process(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'greedy')
+    run_in_process(capfd, 'evaluate', trained, '--beam', '1', '--output', tmp_path / 'greedy')
     shown = run_in_process(capfd, 'evaluate', trained, '--baseline', tmp_path / 'greedy').stdout
     assert f'sacreBLEU beyond {tmp_path}/greedy: ' in shown and 'p = ' in shown and '95 % interval: ' in shown and 'sentences/s: ' in shown
     (tmp_path / 'short').write_text('a\n')
@@ -171,10 +171,10 @@ def test_ensemble(capfd, trained):
     assert run_in_process(capfd, 'translate', f'{trained},{trained}', stdin=lines).stdout == run_in_process(capfd, 'translate', trained, stdin=lines).stdout
 
 def test_evaluate_and_average(capfd, trained, tmp_path):
-    shown = run_in_process(capfd, 'evaluate', trained, '--beam', '1', '--out', tmp_path / 'hyp').stdout
+    shown = run_in_process(capfd, 'evaluate', trained, '--beam', '1', '--output', tmp_path / 'hyp').stdout
     assert f"{(tmp_path / 'hyp').read_text().count(chr(10))} sentences" in shown
     assert 'chrF: ' in shown and 'signature: nrefs:1' in shown and 'exact match: ' in shown.splitlines()[-1]
-    assert 'step-00000200' in run_in_process(capfd, 'average', trained, '--n', '1').stdout
+    assert 'step-00000200' in run_in_process(capfd, 'average', trained, '--num_checkpoints', '1').stdout
 
 def test_unequal_test_files(capfd, trained, tmp_path):
     files = write_files(tmp_path / 'test', a='one\ntwo\n', b='eins\n')

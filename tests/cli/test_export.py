@@ -6,10 +6,10 @@ from helpers import EN_DE, SMALL_OVERRIDES, edit_config, snapshot_dir, cli_args,
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
 def test_train_into_an_export(own, capfd, resume, tmp_path):
-    assert run_in_process(capfd, 'export', own, '--to', 'safetensors', '--out', tmp_path / 'given').returncode == 0
+    assert run_in_process(capfd, 'export', own, '--format', 'safetensors', '--output_dir', tmp_path / 'given').returncode == 0
     before = snapshot_dir(tmp_path / 'given')
     write_files(tmp_path, train_en=number_lines('en', 60), train_de=number_lines('de', 60))
-    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', tmp_path / 'given', *cli_args(SMALL_OVERRIDES)
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--output_dir', tmp_path / 'given', *cli_args(SMALL_OVERRIDES)
     assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'made by another program (export)')
     assert snapshot_dir(tmp_path / 'given') == before
 
@@ -19,15 +19,15 @@ def test_export_over_a_run(own, trained, capfd, to, tmp_path):
     write_files(tmp_path / 'mine', thesis_tex='years')
     for out in own, trained, tmp_path / 'mine':
         before = snapshot_dir(out)
-        assert_user_error(run_in_process(capfd, 'export', own, '--to', to, '--out', out), 'choose a new or an empty folder')
+        assert_user_error(run_in_process(capfd, 'export', own, '--format', to, '--output_dir', out), 'choose a new or an empty folder')
         assert snapshot_dir(out) == before
 
 def test_export_again(own, capfd, tmp_path):
     "Into its own folder, yes; a failing one leaves the old."
-    for _ in range(2): assert run_in_process(capfd, 'export', own, '--to', 'safetensors', '--out', tmp_path / 'out').returncode == 0
+    for _ in range(2): assert run_in_process(capfd, 'export', own, '--format', 'safetensors', '--output_dir', tmp_path / 'out').returncode == 0
     before = snapshot_dir(tmp_path / 'out')
     edit_config(own / 'config.json', d_ff=64)
-    assert_user_error(run_in_process(capfd, 'export', own, '--to', 'safetensors', '--out', tmp_path / 'out'), 'd_ff')
+    assert_user_error(run_in_process(capfd, 'export', own, '--format', 'safetensors', '--output_dir', tmp_path / 'out'), 'd_ff')
     assert snapshot_dir(tmp_path / 'out') == before
 
 def test_export_leaves_nothing_behind(own, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def own(tmp_path_factory):
     folder = write_files(tmp_path_factory.mktemp('own'), train_en=number_lines('en', 200), train_de=number_lines('de', 200), test_en=number_lines('en', 5), test_de=number_lines('de', 5))
     (folder / 'my_gated.py').write_text(OWN)
     (folder / 'gated.yaml').write_text(RECIPE)
-    result = run('train', '--import', 'my_gated', '--recipe', 'gated.yaml', '--gate', '0.25', *EN_DE, '--data_dir', '.', '--out', 'run', cwd=folder)
+    result = run('train', '--import', 'my_gated', '--recipe', 'gated.yaml', '--gate', '0.25', *EN_DE, '--data_dir', '.', '--output_dir', 'run', cwd=folder)
     assert result.returncode == 0, result.stderr
     assert json.loads((folder / 'run/config.json').read_text())['model']['gate'] == .25
     return folder
@@ -50,7 +50,7 @@ def test_an_architecture_of_ones_own_has_all_commands(name, args, own, capfd, mo
     for module in 'my_gated', 'my_gated.py': # by its name, by its file
         result = run_in_process(capfd, name, 'run', '--import', module, *args, stdin='seven\n')
         assert not result.returncode and result.stdout.count('\n') >= 1, result.stderr
-    exported = run_in_process(capfd, 'export', 'run', '--to', 'safetensors', '--out', f'out-{name}', '--import', 'my_gated')
+    exported = run_in_process(capfd, 'export', 'run', '--format', 'safetensors', '--output_dir', f'out-{name}', '--import', 'my_gated')
     assert not exported.returncode, exported.stderr
 
 def test_without_its_module_the_option_is_named(own):

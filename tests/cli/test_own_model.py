@@ -66,7 +66,7 @@ def installed(tmp_path_factory):
     (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: bags\nVersion: 1.0\n')
     (info / 'entry_points.txt').write_text('[annotated_transformer.models]\nbag = bags:Bag\n')
     (folder / 'bag.yaml').write_text('architecture: bag\nmodel: {vocab_size: 120}\ndata: {byte_fallback: false}\nschedule: {steps: 4, peak_lr: 0.001}\n')
-    assert_success(run('train', '--recipe', 'bag.yaml', '--width', '24', *SMALL, '--out', 'run', cwd=folder, env=path(folder)))
+    assert_success(run('train', '--recipe', 'bag.yaml', '--width', '24', *SMALL, '--output_dir', 'run', cwd=folder, env=path(folder)))
     return folder
 
 def path(folder): return dict(PYTHONPATH=os.pathsep.join(filter(None, [str(folder), os.environ.get('PYTHONPATH')])))
@@ -74,7 +74,7 @@ def path(folder): return dict(PYTHONPATH=os.pathsep.join(filter(None, [str(folde
 def test_an_installed_package_needs_no_import(installed):
     config = json.loads((installed / 'run/config.json').read_text())
     assert config['architecture'] == 'bag' and config['model']['width'] == 24
-    assert_success(run('train', '--out', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
+    assert_success(run('train', '--output_dir', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
     assert assert_success(run('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
     assert 'sacreBLEU' in assert_success(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
 
@@ -87,8 +87,8 @@ def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     (tmp_path / 'my_bias.py').write_text(BIAS)
     own = '--import', 'my_bias.py'
     for out, name in ('run', 'relative'), ('paper', 'transformer'):
-        assert_success(run_in_process(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--max_steps', '4', *SMALL, *TINY, '--out', out))
-    assert_success(run_in_process(capfd, 'train', *own, '--out', 'run', '--resume', '--max_steps', '6'))
+        assert_success(run_in_process(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--max_steps', '4', *SMALL, *TINY, '--output_dir', out))
+    assert_success(run_in_process(capfd, 'train', *own, '--output_dir', 'run', '--resume', '--max_steps', '6'))
     (tmp_path / 'en').write_text('seven\ntwenty-one\n')
     (tmp_path / 'de').write_text('sieben\neinundzwanzig\n')
     assert 'sacreBLEU' in assert_success(run_in_process(capfd, 'evaluate', 'run', *own, '--src', 'en', '--ref', 'de')).stdout

@@ -44,7 +44,7 @@ def test_what_is_no_text_is_refused(what, command, trained, tmp_path, capfd):
     write_files(tmp_path, t_txt=data, r_txt='\n'.join(TEXT), train_en=data, train_de='\n'.join(TEXT))
     args = {'translate': ('translate', trained, '--input', tmp_path / 't.txt'), 'stdin': ('translate', trained),
             'evaluate': ('evaluate', trained, '--src', tmp_path / 't.txt', '--ref', tmp_path / 'r.txt'), 'score': ('score', trained, '--src', tmp_path / 'r.txt', '--ref', tmp_path / 't.txt'),
-            'train': ('train', '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--out', tmp_path / 'run')}[command]
+            'train': ('train', '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--output_dir', tmp_path / 'run')}[command]
     result = run_in_process(capfd, *args, stdin=data if command == 'stdin' else '')
     assert_user_error(result, what, 'standard input' if command == 'stdin' else 'train.en' if command == 'train' else 't.txt')
     assert not result.stdout.strip() or command == 'train'
@@ -80,7 +80,7 @@ def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
     splits = DatasetDict({s: Dataset.from_dict(dict(en=[*map(number_speller('en'), range(120))][part], de=odd[part])) for s, part in dict(train=slice(0, 120), valid=slice(0, 4), test=slice(0, 4)).items()})
     train(get_recipe('demo', N=1, d_model=64, d_ff=64, vocab_size=100, max_steps=150, warmup_steps=30, max_tokens=1024, average_checkpoints=1, max_len=60, save_every='150 steps'), splits, tmp_path / 'run')
     write_files(tmp_path, s_txt='\n'.join(map(number_speller('en'), range(40))), r_txt='\n'.join(map(number_speller('de'), range(40))))
-    result = run_in_process(capfd, 'evaluate', tmp_path / 'run', '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--out', tmp_path / 'h.txt')
+    result = run_in_process(capfd, 'evaluate', tmp_path / 'run', '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--output', tmp_path / 'h.txt')
     written = (tmp_path / 'h.txt').read_text()
     assert result.returncode == 0 and len(written.splitlines()) == 40 == written.count('\n') and not set(written) & set(''.join(ENDS[1:10]))
     assert run_in_process(capfd, 'translate', tmp_path / 'run', '--input', tmp_path / 's.txt').stdout == written
@@ -90,7 +90,7 @@ def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
 
 def test_a_file_of_the_user_is_not_overwritten(trained, tmp_path, capfd):
     write_files(tmp_path, s_txt='seven', r_txt='sieben', h_txt='mine')
-    assert_user_error(run_in_process(capfd, 'evaluate', trained, '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--out', tmp_path / 'h.txt'), 'h.txt already exists: name another file, or delete it')
+    assert_user_error(run_in_process(capfd, 'evaluate', trained, '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--output', tmp_path / 'h.txt'), 'h.txt already exists: name another file, or delete it')
     assert (tmp_path / 'h.txt').read_text() == 'mine'
 
 def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkeypatch):
@@ -98,22 +98,22 @@ def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkey
     write_files(tmp_path / 'texts', train_en=number_lines('en'), train_de=number_lines('de'))
     os.symlink(trained, tmp_path / 'run')
     for run in '~/run', f'{trained},~/run': assert run_in_process(capfd, 'translate', run, stdin='seven').stdout.strip()
-    assert not run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir=~/texts', '--out=~/new', *cli_args(SMALL_OVERRIDES)).returncode
+    assert not run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir=~/texts', '--output_dir=~/new', *cli_args(SMALL_OVERRIDES)).returncode
     assert (tmp_path / 'new/model.safetensors').is_file()
 
 @pytest.mark.parametrize('name', ['memory::run', 'zip://a::run', 's3://a/run', 'data:run', 'caf\udce9'])
 def test_names_that_a_library_would_read_otherwise(name, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_user_error(run_in_process(capfd, 'train', '--out', name, *cli_args(SMALL_OVERRIDES)), 'a library would read another folder of this name')
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', name, *cli_args(SMALL_OVERRIDES)), 'a library would read another folder of this name')
     assert not [*tmp_path.iterdir()]
 
 def test_a_loop_of_links_is_one_line(trained, tmp_path, capfd):
     (tmp_path / 'loop').symlink_to('loop')
-    for args in (('translate', trained, '--input', tmp_path / 'loop'), ('translate', tmp_path / 'loop'), ('train', '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path / 'loop', '--out', tmp_path / 'x'),
-                 ('train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path / 'loop', '--out', tmp_path / 'x'), ('train', '--out', tmp_path / 'loop', *cli_args(SMALL_OVERRIDES))):
+    for args in (('translate', trained, '--input', tmp_path / 'loop'), ('translate', tmp_path / 'loop'), ('train', '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path / 'loop', '--output_dir', tmp_path / 'x'),
+                 ('train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path / 'loop', '--output_dir', tmp_path / 'x'), ('train', '--output_dir', tmp_path / 'loop', *cli_args(SMALL_OVERRIDES))):
         assert_user_error(run_in_process(capfd, *args), 'loop')
     (tmp_path / 'data').mkdir(); (tmp_path / 'data/self').symlink_to('.')
-    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path / 'data', '--out', tmp_path / 'x'), 'data')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', tmp_path / 'data', '--output_dir', tmp_path / 'x'), 'data')
 
 def rewritten(packed, how):
     "Packed bytes of which the end is missing, or the middle is spoilt, or other bytes follow."
@@ -137,7 +137,7 @@ def test_of_a_line_without_a_visible_character_nothing_is_translated(trained, tm
 def test_a_file_beside_the_one_to_be_written_is_not_lost(trained, tmp_path, capfd):
     write_files(tmp_path, s_txt='seven', h_tmp='mine', page_html='mine')
     texts = '--src', tmp_path / 's.txt', '--ref', tmp_path / 's.txt'
-    assert_user_error(run_in_process(capfd, 'evaluate', trained, *texts, '--out', tmp_path / 'h'), 'h.tmp already exists')
+    assert_user_error(run_in_process(capfd, 'evaluate', trained, *texts, '--output', tmp_path / 'h'), 'h.tmp already exists')
     assert_user_error(run_in_process(capfd, 'live', trained, tmp_path / 'page.html'), 'page.html already exists: name another file, or delete it')
     assert_user_error(run_in_process(capfd, 'live', trained, tmp_path / 'none/page.html'), 'there is no folder')
     assert (tmp_path / 'h.tmp').read_text() == (tmp_path / 'page.html').read_text() == 'mine'

@@ -22,7 +22,7 @@ def test_weights(own, capfd, tmp_path):
     files = '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'
     assert words('score', own, *files, '--weights', 'last') == words('score', own, *files) != words('score', own, *files, '--weights', 'best')
     words('evaluate', own, *files, '--weights', 'last')
-    words('export', own, '--to', 'safetensors', '--weights', 'best', '--out', tmp_path / 'exported')
+    words('export', own, '--format', 'safetensors', '--weights', 'best', '--output_dir', tmp_path / 'exported')
     assert (tmp_path / 'exported' / 'model.safetensors').read_bytes() == (own / 'best.safetensors').read_bytes()
 
 @pytest.mark.parametrize('command', ['translate', 'evaluate', 'export', 'score'])
@@ -36,7 +36,7 @@ def test_weights_that_are_not_there(own, capfd, command, tmp_path):
 def test_n_best(trained):
     "The real command: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
     plain = assert_success(run('translate', trained, '--beam', '5', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
-    five = assert_success(run('translate', trained, '--n_best', '5', '--scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    five = assert_success(run('translate', trained, '--n_best', '5', '--print_scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
     assert len(five) == 5 * len(LINES)
     groups = [[line.split('\t') for line in five[5 * i:5 * i + 5]] for i in range(len(LINES))]
     assert [g[0][1] for g in groups] == plain and groups[2] == [['0.0000', '']] * 5
@@ -44,14 +44,14 @@ def test_n_best(trained):
 
 def test_drawing(trained, capfd, tmp_path):
     write_files(tmp_path, lines='\n'.join(LINES))
-    def drawn(*more): return assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--sample', *more)).stdout
-    cold, warm = drawn('0.01'), drawn('3', '--n_best', '2')
+    def drawn(*more): return assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--do_sample', *more)).stdout
+    cold, warm = drawn('--temperature', '0.01'), drawn('--temperature', '3', '--n_best', '2')
     assert cold == assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--beam', '1')).stdout
-    assert len(warm.split('\n')) == 2 * len(LINES) + 1 and warm == drawn('3', '--n_best', '2') != drawn('3', '--n_best', '2', '--seed', '1')
+    assert len(warm.split('\n')) == 2 * len(LINES) + 1 and warm == drawn('--temperature', '3', '--n_best', '2') != drawn('--temperature', '3', '--n_best', '2', '--seed', '1')
 
 @pytest.mark.parametrize('args, said', [
-    (['--n_best', '5', '--beam', '4'], 'n_best=5 must be at most 4'), (['--beam', '0'], 'beam=0 must be at least 1'), (['--n_best', '0'], 'n_best=0 must be at least 1'), (['--sample', '0'], 'sample=0.0 must be at least'),
-    (['--sample', 'nan'], 'sample=nan must be'), (['--long', 'drop'], 'use one of split, sentences, refuse')])
+    (['--n_best', '5', '--beam', '4'], 'n_best=5 must be at most 4'), (['--beam', '0'], 'beam=0 must be at least 1'), (['--n_best', '0'], 'n_best=0 must be at least 1'), (['--do_sample', '--temperature', '0'], 'temperature=0.0 must be at least'),
+    (['--do_sample', '--temperature', 'nan'], 'temperature=nan must be'), (['--temperature', '2'], 'go with --do_sample'), (['--overlong', 'drop'], 'use one of split, sentences, error')])
 def test_bad_search(trained, capfd, tmp_path, args, said):
     write_files(tmp_path, lines='seven\n')
     assert_user_error(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', *args), said)
@@ -60,7 +60,7 @@ def test_sentences(trained, capfd, tmp_path):
     "A text is cut where sentences end if it is asked for, and where it is too long in any case."
     write_files(tmp_path, lines='seven. nine!\n', long='seven. ' * 60)
     t = Translator.from_pretrained(trained, device='cpu')
-    said = assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--long', 'sentences')).stdout
+    said = assert_success(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', '--overlong', 'sentences')).stdout
     assert said == ' '.join(t.translate(['seven.', 'nine!'])) + '\n'
     long = run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'long')
     assert 'translated in' in assert_success(long).stderr
@@ -81,7 +81,7 @@ def test_packed_input(own, capfd, tmp_path):
     (tmp_path / 'ref.gz').write_bytes(gzip.compress((number_lines('de', 30) + '\n').encode()))
     plain = run('translate', own, '--beam', '1', stdin=lines).stdout
     assert run('translate', own, '--beam', '1', '--input', tmp_path / 'x.gz').stdout == plain and plain.count('\n') == 30
-    result = run_in_process(capfd, 'evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--out', tmp_path / 'hyp.gz')
+    result = run_in_process(capfd, 'evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--output', tmp_path / 'hyp.gz')
     assert result.returncode == 0 and gzip.decompress((tmp_path / 'hyp.gz').read_bytes()).decode() == plain, result.stderr
     (tmp_path / 'cut.gz').write_bytes((tmp_path / 'x.gz').read_bytes()[:-9])
     assert_user_error(run_in_process(capfd, 'translate', own, '--input', tmp_path / 'cut.gz'), 'cut.gz is not a complete gzip file')

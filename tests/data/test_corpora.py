@@ -33,11 +33,11 @@ def test_hub_data(capfd, tmp_path):
     "A data set in a form of the hub, here from a folder; what is wrong with it, or with its name, is said."
     rows = '\n'.join(json.dumps(dict(translation=dict(en=number_speller('en')(i), de=number_speller('de')(i)))) for i in range(60))
     write_files(tmp_path / 'set', train_jsonl=rows)
-    def go(where, target='de'): return run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--out', tmp_path / 'out', *cli_args(SMALL_OVERRIDES))
+    def go(where, target='de'): return run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', target, '--data_dir', where, '--output_dir', tmp_path / 'out', *cli_args(SMALL_OVERRIDES))
     assert_user_error(go(tmp_path / 'set', 'fr'), 'no column fr, there are translation.')
     assert_user_error(go('nobody'), 'nobody is neither a folder nor OWNER/NAME of the hub')
     assert_user_error(go('no/body@main'), 'no/body@main holds no data set that can be read')
-    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--out', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'hub', '--source_lang', 'en', '--target_lang', 'de', '--output_dir', tmp_path / 'out'), 'dataset hub needs data_dir, OWNER/NAME of the hub')
     assert_success(go(tmp_path / 'set'))
 
 def test_languages_of_any_name(capfd, tmp_path):
@@ -49,7 +49,7 @@ def test_languages_of_any_name(capfd, tmp_path):
     for dataset, source, target in ('text', 'en', 'zh_CN'), ('hub', 'source_text', 'target_text'):
         where = tmp_path / ('files' if dataset == 'text' else 'rows')
         assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', dataset, '--source_lang', source, '--target_lang', target, '--data_dir', where,
-                    '--out', tmp_path / dataset, *cli_args(SMALL_OVERRIDES)))
+                    '--output_dir', tmp_path / dataset, *cli_args(SMALL_OVERRIDES)))
         config = json.loads((tmp_path / dataset / 'config.json').read_text())
         assert (config['dataset'], config['source_lang'], config['target_lang']) == (dataset, source, target)
 

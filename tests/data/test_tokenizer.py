@@ -30,16 +30,16 @@ def test_two_vocabularies(capfd, tmp_path):
     "Source and target with tokens of their own: trained, resumed, translated, exported; a tokenizer that is not its own is refused."
     text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
     out, settings = tmp_path / 'out', SMALL_OVERRIDES | dict(src_vocab_size=60)
-    for steps in 2, 4: assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, '--resume', *cli_args(settings | dict(max_steps=steps))))
+    for steps in 2, 4: assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', out, '--resume', *cli_args(settings | dict(max_steps=steps))))
     assert Translator.from_pretrained(out, device='cpu').models[0].src_embed.num_embeddings == 60
     write_files(tmp_path, lines='seven\n')
     assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'))
-    assert_success(run_in_process(capfd, 'export', out, '--to', 'safetensors'))
+    assert_success(run_in_process(capfd, 'export', out, '--format', 'safetensors'))
     exported = assert_success(run_in_process(capfd, 'translate', out / 'safetensors', '--input', tmp_path / 'lines')).stdout
     assert exported == assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines')).stdout
     if find_spec('ctranslate2'):
         assert_success(run_in_process(capfd, 'export', out))
-        assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--scores'))
+        assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--print_scores'))
     shutil.copy(out / 'tokenizer.model', out / 'source.model')
     assert_user_error(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model is not the one')
 

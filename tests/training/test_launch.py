@@ -10,13 +10,13 @@ LAUNCHERS = {'accelerate launch': ['accelerate.commands.launch', '--cpu', '--num
 
 @pytest.mark.parametrize('launcher', LAUNCHERS)
 def test_launched_training_logs_bleu_and_ends_like_the_command(launcher, tmp_path, capfd, monkeypatch):
-    args = ['--recipe', 'demo', '--dataset', 'numbers', '--bleu', '20', *cli_args(SMALL_OVERRIDES)]
+    args = ['--recipe', 'demo', '--dataset', 'numbers', '--eval_bleu_samples', '20', *cli_args(SMALL_OVERRIDES)]
     monkeypatch.setitem(SINGLE_THREAD_ENV, 'ACCELERATE_USE_CPU', 'true')
-    launched = run_python('-m', *LAUNCHERS[launcher], '-m', 'annotated_transformer.training', *args, '--out', 'many', cwd=tmp_path)
+    launched = run_python('-m', *LAUNCHERS[launcher], '-m', 'annotated_transformer.training', *args, '--output_dir', 'many', cwd=tmp_path)
     assert launched.returncode == 0, launched.stderr
     assert any('valid_bleu' in m for m in RunDirectory(tmp_path / 'many').metrics())
     monkeypatch.chdir(tmp_path)
-    alone = run_in_process(capfd, 'train', *args, '--out', 'one')
+    alone = run_in_process(capfd, 'train', *args, '--output_dir', 'one')
     assert any('valid_bleu' in m for m in RunDirectory(tmp_path / 'one').metrics())
     shape = lambda line: re.sub(r'\d+(\.\d+)?', '0', line).replace('many', 'one')
     lines = [line for line in launched.stderr.replace('\r', '\n').split('\n') if line.startswith('many: ') and 'updates' in line]

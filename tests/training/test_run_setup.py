@@ -11,10 +11,10 @@ from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
-    assert 'the learning rate rises to the end: warmup_steps=5 is not less than max_steps=4' in run_in_process(capfd, 'train', '--out', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
+    assert 'the learning rate rises to the end: warmup_steps=5 is not less than max_steps=4' in run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
     settings = SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=1, lr_scheduler_type='cosine')
-    assert not run_in_process(capfd, 'train', '--out', tmp_path / 'b', *cli_args(settings)).returncode
-    said = run_in_process(capfd, 'train', '--out', tmp_path / 'b', '--resume', *cli_args(settings | dict(max_steps=8))).stderr
+    assert not run_in_process(capfd, 'train', '--output_dir', tmp_path / 'b', *cli_args(settings)).returncode
+    said = run_in_process(capfd, 'train', '--output_dir', tmp_path / 'b', '--resume', *cli_args(settings | dict(max_steps=8))).stderr
     assert 'max_steps=4 → 8: with lr_scheduler_type=cosine the learning rate of update 4 was 0.00e+00 and is' in said
 
 
@@ -23,7 +23,7 @@ def french(folder): return write_files(folder, train_en=number_lines('en'), trai
 SHORT = dict(max_steps=4, peak_lr=1e-4)
 
 def tune(capfd, trained, folder, *more, settings=SHORT):
-    return run_in_process(capfd, 'train', '--finetune_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--out', folder / 'out',
+    return run_in_process(capfd, 'train', '--finetune_from', trained, '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', folder / 'text', '--output_dir', folder / 'out',
                    *cli_args(settings), *more)
 
 def test_fine_tuning(trained, capfd, tmp_path):
@@ -69,19 +69,19 @@ def text(tmp_path): return write_files(tmp_path / 'exp' / 'data', train_en=numbe
 
 @pytest.mark.parametrize('data_dir, out', [('exp/data', 'exp'), ('exp/data', 'exp/data'), ('exp/data/train.en', 'exp'), ('data', '.'), ('exp/data', 'exp/data/../../exp')])
 def test_corpus_within_the_run(text, data_dir, out, capfd, monkeypatch):
-    "--data_dir inside --out: the corpus stays."
+    "--data_dir inside --output_dir: the corpus stays."
     before = snapshot_dir(text)
     monkeypatch.chdir(text.parents[0 if data_dir == 'data' else 1])
-    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', data_dir, '--out', out, *cli_args(SMALL_OVERRIDES))
-    assert_user_error(result, 'choose another --out')
+    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', data_dir, '--output_dir', out, *cli_args(SMALL_OVERRIDES))
+    assert_user_error(result, 'choose another --output_dir')
     assert snapshot_dir(text) == before
 
 def test_run_within_the_corpus(text, capfd):
     "The reverse is safe for files that are known by name, and refused where every file would be read."
     before = snapshot_dir(text)
-    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', text / 'runs' / 'a', *cli_args(SMALL_OVERRIDES))
+    result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', text / 'runs' / 'a', *cli_args(SMALL_OVERRIDES))
     assert result.returncode == 0 and before.items() <= snapshot_dir(text).items(), result.stderr
-    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--out', text / 'runs' / 'b', *cli_args(SMALL_OVERRIDES)), 'share a folder')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--output_dir', text / 'runs' / 'b', *cli_args(SMALL_OVERRIDES)), 'share a folder')
 
 def test_files_of_others(text, capfd):
     "A folder with anything in it that no run made."
@@ -89,7 +89,7 @@ def test_files_of_others(text, capfd):
         folder = write_files(text.parents[1] / name.replace('/', '-'))
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{}')
-        assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', folder, *cli_args(SMALL_OVERRIDES)), 'holds files of yours', name.split('/')[0])
+        assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', folder, *cli_args(SMALL_OVERRIDES)), 'holds files of yours', name.split('/')[0])
         assert snapshot_dir(folder) == {name: b'{}'}
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
@@ -97,7 +97,7 @@ def test_finished_model(own, capfd, resume):
     "Its checkpoints were removed: the model is not trained over, nor is a new one begun in its place."
     shutil.rmtree(own / 'checkpoints')
     before = snapshot_dir(own)
-    args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--out', own, *cli_args(SMALL_OVERRIDES)
+    args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--output_dir', own, *cli_args(SMALL_OVERRIDES)
     write_files(own.parent, train_en=number_lines('en'), train_de=number_lines('de'))
     assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'is not overwritten')
     assert snapshot_dir(own) == before

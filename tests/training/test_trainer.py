@@ -24,7 +24,7 @@ def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
     from accelerate.state import AcceleratorState
     AcceleratorState._reset_state(True)
     monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'fp16')
-    try: assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'a', *cli_args(SMALL_OVERRIDES)), 'fp16 needs a GPU')
+    try: assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES)), 'fp16 needs a GPU')
     finally: AcceleratorState._reset_state(True)
 
 
@@ -33,7 +33,7 @@ EARLY = SMALL_OVERRIDES | dict(max_steps=40, peak_lr=1e-12, save_every='2 steps'
 def test_early_stopping(capfd, tmp_path):
     "A model that learns nothing ends after `early_stopping_patience` validations; interrupted and resumed, at the same place with the same weights."
     text, both = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de')), []
-    def go(out, settings, *more): return run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', out, *cli_args(settings), *more)
+    def go(out, settings, *more): return run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', out, *cli_args(settings), *more)
     noise = EARLY | dict(peak_lr=0.5)                         # best at the first validation or soon after
     assert_success(go(tmp_path / 'whole', noise))
     assert_success(go(tmp_path / 'parts', noise | dict(max_steps=4)))
@@ -51,19 +51,19 @@ def test_early_stopping(capfd, tmp_path):
     assert f'{2 * len(losses) + 2} updates' in more.stderr
 
 def test_patience_of_nothing(capfd, tmp_path):
-    assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'out', *cli_args(SMALL_OVERRIDES | dict(early_stopping_patience=0))), 'early_stopping_patience=0 must be greater than or equal to 1')
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'out', *cli_args(SMALL_OVERRIDES | dict(early_stopping_patience=0))), 'early_stopping_patience=0 must be greater than or equal to 1')
 
 def test_bleu_in_the_log(capfd, tmp_path):
     "It is logged and samples are kept; the weights are those of a run without it."
     text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
-    for out, more in ('with', ['--bleu', '10']), ('without', []):
-        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--out', tmp_path / out, *cli_args(SMALL_OVERRIDES | dict(max_steps=4)), *more))
+    for out, more in ('with', ['--eval_bleu_samples', '10']), ('without', []):
+        assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', tmp_path / out, *cli_args(SMALL_OVERRIDES | dict(max_steps=4)), *more))
     assert (tmp_path / 'with/model.safetensors').read_bytes() == (tmp_path / 'without/model.safetensors').read_bytes()
     lines = RunDirectory(tmp_path / 'with').metrics()
     assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in RunDirectory(tmp_path / 'without').metrics())
     assert (tmp_path / 'with/samples.txt').read_text().count('reference: ') == 6
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
-    assert_user_error(run_in_process(capfd, 'train', '--out', tmp_path / 'new', '--bleu', '-1'), 'bleu=-1 must be at least 0')
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'new', '--eval_bleu_samples', '-1'), 'bleu=-1 must be at least 0')
 
 CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, save_every='4 steps')
 
@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
 
 def command(folder, out, changes=(), processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--out', out, *cli_args(CHANGES | dict(changes)), *extra]
+    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--output_dir', out, *cli_args(CHANGES | dict(changes)), *extra]
     return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
 
 def launch(*args, check=True):
@@ -305,7 +305,7 @@ def test_every_process_speaks(folder):
 def test_tracker(folder):
     small_run(folder, folder / 'tracked', track='tensorboard')
     assert list((folder / 'tracked').rglob('events.out.tfevents*'))
-    refused = launch(folder, folder / 'tracked-2', {}, 1, '--track', 'nothing', check=False)
+    refused = launch(folder, folder / 'tracked-2', {}, 1, '--report_to', 'nothing', check=False)
     assert refused.returncode == 1 and 'tensorboard' in refused.stderr and 'Traceback' not in refused.stderr
 
 SHARDED = """

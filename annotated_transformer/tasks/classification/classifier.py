@@ -131,7 +131,7 @@ def classify(self:Translator,
     if the run is no classifier, or naming the text that is empty."""
     if any(m.task != 'labels' for m in self.models): raise UserError(
         'this run gives no labels: train with a recipe such as classify_small')
-    validate_fields(dict(top=top_k), 'top', ge=1)
+    validate_fields(dict(top_k=top_k), 'top_k', ge=1)
     for n, text in enumerate(texts, 1):
         if not strip_invisible(text): raise UserError(f'text {n} is empty')
     t, most = self.tokenizer, self.config['model']['max_len']
