@@ -28,7 +28,7 @@ def write_pairs(folder, n):
         with Pool() as pool, open(folder / f'train.{lang}', 'w') as f:
             for name in pool.imap(number_speller(lang), numbers, 10_000): f.write(name + '\n')
 
-def timed(owner, name, stage, seconds):
+def time_calls(owner, name, stage, seconds):
     "From now on calls of owner.name add their wall-clock seconds to seconds[stage]."
     function = getattr(owner, name)
     def wrapper(*args, **options):
@@ -37,18 +37,18 @@ def timed(owner, name, stage, seconds):
         finally: seconds[stage] = seconds.get(stage, 0) + time.perf_counter() - begin
     setattr(owner, name, wrapper)
 
-def quality(src_len, tgt_len, max_tokens):
+def batch_statistics(src_len, tgt_len, max_tokens):
     "Padding and balance of one epoch's plan."
     batches, real = make_batches(src_len, tgt_len, max_tokens), src_len + tgt_len
     cells = sum(len(b) * int(src_len[b].max() + tgt_len[b].max()) for b in batches)
     loads = [np.array([real[b[i::8]].sum() for i in range(8)]) for b in batches]
     return dict(batches=len(batches), padding=1 - int(real.sum()) / cells, imbalance=float(np.mean([x.max() / x.mean() - 1 for x in loads])))
 
-def process(corpus, data_dir, run_dir, recipe, changes, look, started):
+def child_main(corpus, data_dir, run_dir, recipe, changes, look, started):
     "What one process does: prepare a run, plan it, read its first batch; with `look`, judge the plan. Prints one line of JSON."
     seconds, imported = {}, time.time() - float(started)
     for owner, name, stage in ((runs, 'data_key', 'fingerprint'), (preparation, 'load', 'read and split'), (preparation, 'learn_tokens', 'learn pieces'),
-                               (preparation, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): timed(owner, name, stage, seconds)
+                               (preparation, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): time_calls(owner, name, stage, seconds)
     run_dir, begin, cpu = Path(run_dir), time.perf_counter(), sum(os.times()[:4])
     run_dir.mkdir(parents=True)
     runs._create_run(RunDirectory(run_dir), get_recipe(recipe, **changes), corpus, data_dir)
@@ -60,7 +60,7 @@ def process(corpus, data_dir, run_dir, recipe, changes, look, started):
     result = dict(pairs=len(pairs), import_s=imported, seconds=seconds, cpu_seconds=sum(os.times()[:4]) - cpu, ru_maxrss_MB=maxrss)
     if look == 'look':
         src, tgt = (pairs.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
-        result['plan'] = {m: quality(src, tgt - 1, m) for m in (4096, 25_000)}
+        result['plan'] = {m: batch_statistics(src, tgt - 1, m) for m in (4096, 25_000)}
     print(json.dumps(result), flush=True)
 
 def anonymous_mb(pid):
@@ -71,8 +71,8 @@ def anonymous_mb(pid):
         except OSError: pass                                   # it has just ended
     return total / 1024
 
-def run(*args):
-    "Start `process` and watch its memory."
+def run_child(*args):
+    "Start `child_main` and watch its memory."
     child = subprocess.Popen([sys.executable, __file__, '--process', json.dumps([*(a if isinstance(a, (dict, tuple)) else str(a) for a in args), str(time.time())])], stdout=subprocess.PIPE, text=True)
     lines, peak = [], 0.
     reader = threading.Thread(target=lambda: lines.extend(child.stdout))
@@ -84,11 +84,11 @@ def run(*args):
     if child.wait(): sys.exit(f'failed: {args}')
     return json.loads(lines[-1]) | dict(anonymous_MB=peak)
 
-def corpus(name, data_dir, folder, recipe, changes):
+def benchmark_corpus(name, data_dir, folder, recipe, changes):
     "A first and a second process on one corpus."
-    first = run(name, data_dir, folder / 'first', recipe, changes, 'no')
-    second = run(name, data_dir, folder / 'second', recipe, changes, 'no')
-    look = run(name, data_dir, folder / 'third', recipe, changes, 'look')
+    first = run_child(name, data_dir, folder / 'first', recipe, changes, 'no')
+    second = run_child(name, data_dir, folder / 'second', recipe, changes, 'no')
+    look = run_child(name, data_dir, folder / 'third', recipe, changes, 'look')
     s = first['seconds']
     print(f"{first['pairs']:,} pairs: " + ', '.join(f'{k} {v:.1f} s' for k, v in s.items()) + f"; {first['pairs'] / s['all']:,.0f} pairs/s, {first['pairs'] / first['cpu_seconds']:,.0f} per second of one core")
     print(f"  anonymous memory {first['anonymous_MB']:,.0f} MB, second {second['anonymous_MB']:,.0f} MB; the second run's first batch after {second['seconds']['all']:.2f} s")
@@ -103,7 +103,7 @@ def main():
     p.add_argument('--out', help='write the results to this JSON file')
     p.add_argument('--process', help=argparse.SUPPRESS)
     a = p.parse_args()
-    if a.process: return process(*json.loads(a.process))
+    if a.process: return child_main(*json.loads(a.process))
     results = dict(command=' '.join(['python', *sys.argv]), machine=f'{platform.machine()}, {os.cpu_count()} cores', load_before=os.getloadavg()[0], python=platform.python_version(),
                    versions={name: version(name) for name in ('annotated_transformer', 'datasets', 'pyarrow', 'sentencepiece', 'numpy')})
     with tempfile.TemporaryDirectory() as folder:
@@ -111,11 +111,11 @@ def main():
         for n in a.pairs:
             (folder / str(n) / 'text').mkdir(parents=True)
             write_pairs(folder / str(n) / 'text', n)
-            results[f'{n} pairs'] = corpus(('text', 'en', 'de'), folder / str(n) / 'text', folder / str(n), 'demo', dict(vocab_size=a.vocab))
+            results[f'{n} pairs'] = benchmark_corpus(('text', 'en', 'de'), folder / str(n) / 'text', folder / str(n), 'demo', dict(vocab_size=a.vocab))
         if a.multi30k:
             for text in ('raw', 'moses_lc'):
                 print(f'Multi30k, {text}')
-                results[f'multi30k, {text}'] = corpus('multi30k', a.multi30k, folder / text, 'multi30k_tiny', dict(preprocessing=text))
+                results[f'multi30k, {text}'] = benchmark_corpus('multi30k', a.multi30k, folder / text, 'multi30k_tiny', dict(preprocessing=text))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
 
 if __name__ == '__main__': main()

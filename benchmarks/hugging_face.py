@@ -24,11 +24,11 @@ from annotated_transformer.export.transformers import to_transformers
 from annotated_transformer.data.tokenizer import moses_lc
 from annotated_transformer.inference.translator import Translator
 
-ODD = ['', ' ', '  two  spaces ', 'a ', '\ttab\tand tab', 'no-break\u00a0space', 'thin\u2009space', '\u200bzero width', '\ufeffmark', 'line\u2028separator', 'a\nb', 'a\r', '\x00', '\x85', '😀 smile',
+UNUSUAL_TEXTS = ['', ' ', '  two  spaces ', 'a ', '\ttab\tand tab', 'no-break\u00a0space', 'thin\u2009space', '\u200bzero width', '\ufeffmark', 'line\u2028separator', 'a\nb', 'a\r', '\x00', '\x85', '😀 smile',
        '👨\u200d👩\u200d👧', '👍🏽', 'naïve Ωmega', '漢字かな', 'e\u0301', 'ﬁ Ⅷ ½', 'İstanbul', '▁', 'a▁b', '</s>', '<pad> a <s>', '<unk>', '<0x0A>', '<0xF0><0x9F>', '>>de<< hello', '&quot; &apos;s',
        '„quotes“ ‘and’ …', '1–2 — 3', 'a' * 500]
 
-def other_class(translator, folder):
+def load_marian_tokenizer(translator, folder):
     "transformers' own class for Marian's tokenizers, with our tokens."
     t = translator.tokenizer
     folder.mkdir()
@@ -37,7 +37,7 @@ def other_class(translator, folder):
     (folder / 'tokenizer_config.json').write_text(json.dumps(dict(source_lang=translator.config['source_lang'], target_lang=translator.config['target_lang'], bos_token='<s>')))
     return transformers.MarianTokenizer.from_pretrained(folder)
 
-def tokenized(tokenizer, ours, texts):
+def compare_tokenizers(tokenizer, ours, texts):
     "How many lines of each text have other ids than ours, and how many come back from our ids as another text."
     found = {}
     for name, lines in texts.items():
@@ -56,7 +56,7 @@ def log_prob(translator, source, text):
     after = translator.models[0](translator.encode([source])[0][None], tgt[:, :-1])
     return after.log_softmax(-1).gather(-1, tgt[:, 1:, None]).sum().item(), tgt.size(1) - 1
 
-def cause(scores, alpha, beta):
+def explain_difference(scores, alpha, beta):
     "Why two translations differ: both penalties rank them, or one search did not find what it would prefer."
     (p, n), (q, m) = scores
     ours = p / length_penalty(n, alpha) - q / length_penalty(m, alpha)      # above 0: we prefer our own
@@ -76,9 +76,9 @@ def main(a):
         folder = Path(tmp) / 'export'
         to_transformers(a.run, folder)
         tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
-        classes = {'tokenizer.json': tokenizer, 'MarianTokenizer': other_class(translator, Path(tmp) / 'marian')}
-        texts = dict(raw=sources[:1000] + references[:1000], prepared=prepare(sources[:1000]), odd=ODD)
-        tokenizers = {name: tokenized(k, ours, texts) for name, k in classes.items()}
+        classes = {'tokenizer.json': tokenizer, 'MarianTokenizer': load_marian_tokenizer(translator, Path(tmp) / 'marian')}
+        texts = dict(raw=sources[:1000] + references[:1000], prepared=prepare(sources[:1000]), odd=UNUSUAL_TEXTS)
+        tokenizers = {name: compare_tokenizers(k, ours, texts) for name, k in classes.items()}
 
         sources = sources[:a.sentences]
         lines = prepare(sources)
@@ -102,7 +102,7 @@ def main(a):
                 if text == other: continue
                 scores = [log_prob(translator, source, z) for z in (text, other)]
                 greedy = 'a token of the one was as likely as that of the other' if 'greedy' in name else None
-                why = 'our limit ends it' if scores[0][1] == n + 50 and other.startswith(text) else greedy or cause(scores, here.get('alpha', .6), there.get('length_penalty', beta))
+                why = 'our limit ends it' if scores[0][1] == n + 50 and other.startswith(text) else greedy or explain_difference(scores, here.get('alpha', .6), there.get('length_penalty', beta))
                 differ.append(dict(source=source, ours=text, theirs=other, log_prob=[round(p, 5) for p, _ in scores], tokens=[n for _, n in scores], cause=why))
             searches[name] = dict(same=len(x) - len(differ), causes=dict(Counter(d['cause'] for d in differ)), differ=differ)
             print(name, searches[name]['same'], 'of', len(x), 'are the same', searches[name]['causes'], flush=True)
@@ -124,7 +124,7 @@ def main(a):
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = dict(
         command=' '.join(['python', *sys.argv]), commit=commit, machine=f'one thread of {os.cpu_count()}, {platform.machine()} CPU', run=dict(model=sha256_file(Path(a.run) / 'model.safetensors'), corpus=translator.config['corpus'],
-        text=translator.config['preprocessing'], updates=updates(a.run)), sentences=len(lines), batch=a.batch, length_penalty=beta, transformers={})
+        text=translator.config['preprocessing'], updates=checkpoint_step(a.run)), sentences=len(lines), batch=a.batch, length_penalty=beta, transformers={})
     same = lambda old: all(old.get(k) == record[k] for k in ('run', 'sentences', 'length_penalty'))
     if a.out and Path(a.out).exists() and same(old := json.loads(Path(a.out).read_text())): record['transformers'] = old['transformers']
     record['transformers'][transformers.__version__] = dict(
@@ -132,7 +132,7 @@ def main(a):
         logits=logits, logits_saved_again=again, card_runs=card)
     if a.out: Path(a.out).write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
 
-def updates(run):
+def checkpoint_step(run):
     "After which update the weights were saved, where a checkpoint has the same."
     same = [p.parent.name for p in Path(run).glob('checkpoints/step-*/model.safetensors') if sha256_file(p) == sha256_file(Path(run) / 'model.safetensors')]
     return int(same[0].removeprefix('step-')) if same else None

@@ -26,7 +26,7 @@ from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.transformer import Transformer
 
-def best(functions, operations, seconds=.5):
+def benchmark_gflops(functions, operations, seconds=.5):
     "GFLOP/s of each function in its best trial, by turns, in about `seconds` for each."
     times, n = {name: [] for name in functions}, min(1000, max(1, int(2e8 // operations)))
     for f in functions.values(): f()
@@ -39,47 +39,47 @@ def best(functions, operations, seconds=.5):
             times[name].append((time.process_time() - start) / n)
     return {name: operations / min(t) / 1e9 for name, t in times.items()}
 
-def child(*args, **env):
+def start_child(*args, **env):
     "Start this program again with other settings; what it prints is JSON."
     return subprocess.Popen([sys.executable, __file__, *map(str, args)], env=os.environ | env,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-def answer(process):
+def read_result(process):
     out = process.communicate()[0]
     if process.returncode: sys.exit(f'{process.args} ended with status {process.returncode}')
     return json.loads(out)
 
 # ---------------------------------------------------------------- width
-def square(n=1024):
+def square_matmuls(n=1024):
     x, y = torch.randn(2, n, n)
     x16, y16 = x.bfloat16(), y.bfloat16()
     return {'MKL': lambda: x @ y, 'oneDNN': lambda: _linear_onednn(x, y), 'bfloat16': lambda: x16 @ y16}
 
-def one_width(only): return best({k: f for k, f in square().items() if k in only.split(',')}, 2 * 1024**3)
+def benchmark_square(only): return benchmark_gflops({k: f for k, f in square_matmuls().items() if k in only.split(',')}, 2 * 1024**3)
 
-def plain_python(n=100):
+def benchmark_python(n=100):
     A, B = torch.randn(2, n, n).tolist()
     columns = list(zip(*B))
-    return best({'Python': lambda: [[sum(map(float.__mul__, row, column)) for column in columns] for row in A]}, 2 * n**3)
+    return benchmark_gflops({'Python': lambda: [[sum(map(float.__mul__, row, column)) for column in columns] for row in A]}, 2 * n**3)
 
 def width(rounds):
     lanes = {4: 'SSE41', 8: 'AVX2', 16: 'AVX512_CORE'}
-    rates = {n: answer(child('--child', 'width', 'oneDNN', ONEDNN_MAX_CPU_ISA=isa))['oneDNN'] for n, isa in lanes.items()}
-    return dict(GFLOP_per_s=plain_python() | answer(child('--child', 'width', 'MKL,oneDNN,bfloat16')), lanes=rates)
+    rates = {n: read_result(start_child('--child', 'width', 'oneDNN', ONEDNN_MAX_CPU_ISA=isa))['oneDNN'] for n, isa in lanes.items()}
+    return dict(GFLOP_per_s=benchmark_python() | read_result(start_child('--child', 'width', 'MKL,oneDNN,bfloat16')), lanes=rates)
 
 # ---------------------------------------------------------------- sizes
 def sizes(rounds):
     squares, layers = {}, {}
     for n in (8, 16, 32, 64, 128, 256, 512, 1024, 2048):
         x, y = torch.randn(2, n, n)
-        squares[n] = best({'MKL': lambda: x @ y, 'oneDNN': lambda: _linear_onednn(x, y)}, 2 * n**3, .3)         # noqa: B023
+        squares[n] = benchmark_gflops({'MKL': lambda: x @ y, 'oneDNN': lambda: _linear_onednn(x, y)}, 2 * n**3, .3)         # noqa: B023
     for d_in, d_out in ((128, 128), (128, 256), (128, 10000), (512, 512), (512, 2048), (2048, 512), (512, 37000)):
         x, w, grad = (torch.randn(n, m, requires_grad=g) for n, m, g in ((1024, d_in, True), (d_out, d_in, True), (1024, d_out, False)))
         def both(product): torch.autograd.grad(product(x, w, None), (x, w), grad)                           # noqa: B023
-        layers[f'{d_in} → {d_out}'] = best({'MKL': lambda: both(F.linear), 'oneDNN': lambda: both(_OneDNNLinearFunction.apply)},   # noqa: B023
+        layers[f'{d_in} → {d_out}'] = benchmark_gflops({'MKL': lambda: both(F.linear), 'oneDNN': lambda: both(_OneDNNLinearFunction.apply)},   # noqa: B023
                                             6 * 1024 * d_in * d_out)
     x, y = torch.randn(2, 2**26)
-    copied = best({'copy': lambda: y.copy_(x)}, 2 * 4 * len(x))['copy']
+    copied = benchmark_gflops({'copy': lambda: y.copy_(x)}, 2 * 4 * len(x))['copy']
     return dict(squares=squares, layers=layers, copy_GB_per_s=copied)
 
 # ---------------------------------------------------------------- updates
@@ -94,7 +94,7 @@ variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), 
 class NoDropout(torch.nn.Dropout):
     def forward(self, x): return x
 
-def tuned(model, fast=False, cheap=False, drops=True, **_):
+def copy_with_layers(model, fast=False, cheap=False, drops=True, **_):
     "A model of the same weights with the layers of a variant."
     twin = Transformer(model.config)
     for name, p in model.named_parameters(remove_duplicate=False):
@@ -110,24 +110,24 @@ def mean_loss(model, src, tgt, c, half=False, loss=label_smoothed_loss, **_):
     total, n = loss(logits, tgt[:, 1:], c.eps_ls)
     return total / n
 
-def one_update(model, optimizer, *args, **options):
+def run_train_step(model, optimizer, *args, **options):
     mean_loss(model, *args, **options).backward()
     optimizer.step(); optimizer.zero_grad()
 
-def of_recipe(name, tokens, rounds, variants=variants):
+def benchmark_recipe(name, tokens, rounds, variants=variants):
     torch.manual_seed(0)
     c, took = get_recipe(name).model, {k: [] for k in variants}
     model = Transformer(c)
     optimizer = adam(model)
     for group in optimizer.param_groups: group['lr'] = 1e-5
     src, tgt = torch.randint(4, c.vocab_size, (2, tokens // 32, 32))
-    models = {k: tuned(model, **options) for k, options in variants.items()}
+    models = {k: copy_with_layers(model, **options) for k, options in variants.items()}
     with torch.no_grad(): losses = {k: mean_loss(models[k].eval(), src, tgt, c, **options).item() for k, options in variants.items()}
     for m in models.values(): m.train()
     for i in range(-1, rounds):
         for variant, options in variants.items():
             start = time.process_time()
-            one_update(models[variant], optimizer, src, tgt, c, **options)
+            run_train_step(models[variant], optimizer, src, tgt, c, **options)
             if i >= 0: took[variant].append(time.process_time() - start)
     base = took[next(iter(variants))]
     return dict(tokens=tokens, rounds=rounds, seconds={k: median(t) for k, t in took.items()}, first_loss=losses,
@@ -144,27 +144,27 @@ def loss_memory(which, n, V):
 
 def updates(rounds):
     # first, since a child's peak begins with that of its parent
-    memory = {which: answer(child('--child', 'loss', which, 1024, 37000)) for which in ('ours', 'PyTorch')}
-    runs = {name: of_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
+    memory = {which: read_result(start_child('--child', 'loss', which, 1024, 37000)) for which in ('ours', 'PyTorch')}
+    runs = {name: benchmark_recipe(name, tokens, rounds) for name, tokens, rounds in (('base', 1024, rounds), ('multi30k_tiny', 8192, rounds), ('demo', 2048, 4 * rounds))}
     return dict(recipes=runs, loss_memory=memory, faster_products={str(w): choose_matmul_backend(w) for w in (128, 512)})
 
 # ---------------------------------------------------------------- dropout
 def dropout(rounds):
     ways = {"PyTorch's": dict(), 'four from one draw': dict(cheap=True), 'none': dict(drops=False)}
     sizes = ('base', 1024, rounds), ('multi30k_tiny', 8192, 2 * rounds), ('parsing_small', 4096, 2 * rounds)
-    found = {name: of_recipe(name, tokens, n, ways) for name, tokens, n in sizes}
+    found = {name: benchmark_recipe(name, tokens, n, ways) for name, tokens, n in sizes}
     for name, run in found.items(): run.update(P_drop=get_recipe(name).model.P_drop, d_model=get_recipe(name).model.d_model)
     return dict(recipes=found)
 
 # ---------------------------------------------------------------- threads
-def count_updates(seconds):
+def count_steps(seconds):
     "Updates of a small model in a given time, which begins when the parent says so."
     c = get_recipe('multi30k_tiny').model
     torch.manual_seed(0)
     model = Transformer(c).train()
     optimizer = adam(model)
     src, tgt = torch.randint(4, c.vocab_size, (2, 32, 32))
-    step = lambda: one_update(model, optimizer, src, tgt, c)
+    step = lambda: run_train_step(model, optimizer, src, tgt, c)
     step()
     print('ready', flush=True)
     sys.stdin.readline()
@@ -180,16 +180,16 @@ def threads(rounds):
         env = dict(OMP_NUM_THREADS=str(cores), OMP_WAIT_POLICY='active' if policy == 'spinning' else 'passive')
         rates = {}
         for n in (1, 2):
-            running = [child('--child', 'threads', seconds, **env) for _ in range(n)]
+            running = [start_child('--child', 'threads', seconds, **env) for _ in range(n)]
             for process in running: process.stdout.readline()
             for process in running: process.stdin.write('go\n'); process.stdin.flush()
-            ran = [answer(process) for process in running]
+            ran = [read_result(process) for process in running]
             rates[n] = dict(updates_per_s=sum(r['updates'] / r['seconds'] for r in ran), cores_busy=sum(r['cpu'] / r['seconds'] for r in ran))
         results[policy] = dict(alone=rates[1], two=rates[2], together=rates[2]['updates_per_s'] / rates[1]['updates_per_s'])
     return results
 
-children = dict(width=one_width, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
-                threads=lambda seconds: count_updates(float(seconds)))
+child_commands = dict(width=benchmark_square, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
+                threads=lambda seconds: count_steps(float(seconds)))
 parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, threads=threads)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))
@@ -200,7 +200,7 @@ p.add_argument('--child', nargs='+', help=argparse.SUPPRESS)
 def main(a):
     if a.child:
         if a.child[0] != 'threads': torch.set_num_threads(1)
-        print(json.dumps(children[a.child[0]](*a.child[1:])))
+        print(json.dumps(child_commands[a.child[0]](*a.child[1:])))
         return
     if not is_onednn_available(): sys.exit('error: this PyTorch has no oneDNN')
     torch.set_num_threads(1); torch.manual_seed(0)

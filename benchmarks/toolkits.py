@@ -24,7 +24,7 @@ RECIPE, CORPUS = 'multi30k_tiny', ('multi30k', 'en', 'de')
 JOEY_SEED = 42          # its own default
 WARMUP = 200            # updates in which the learning rate grows: a tenth of the recipe's, so that few updates show that all learn
 
-class Turns:
+class WorkerMonitor:
     "In the process of a toolkit: watches its updates, and lets it go on only when it is its turn."
     def __init__(self, said):
         import torch
@@ -53,12 +53,12 @@ class Turns:
         if not sys.stdin.readline(): os._exit(0)         # the measurement is over
         self.due, self.batches, self.ends, self.losses = self.updates + 1, [], [], []
 
-def ours(turns, said):
+def train_ours(turns, said):
     "`transformer_train` as it is, but for what `steps` change in it."
     from annotated_transformer.training import trainer as training
     from annotated_transformer.recipe import get_recipe
     changes = dict(max_steps=1000000, save_every='1000000 steps', warmup_steps=WARMUP)       # as in the other two, nothing is validated or saved
-    for step in said['steps']: changes |= changed[step](training) or {}
+    for step in said['steps']: changes |= ablations[step](training) or {}
     update = training.update
     def watched(model, optimizer, src, tgt, *args):
         turns.begin((src != 0).sum().item(), (tgt[:, 1:] != 0).sum().item(), src.shape, tgt[:, 1:].shape)
@@ -72,7 +72,7 @@ def entropy(eps_ls, V):
     "Of JoeyNMT's smoothed targets: what its loss leaves out, so that losses can be compared."
     return -(1 - eps_ls) * math.log(1 - eps_ls) - eps_ls * math.log(eps_ls / (V - 2))
 
-def joeynmt(turns, said):
+def train_joeynmt(turns, said):
     "`python -m joeynmt train` with the options of the Transformer that it ships for IWSLT14, at our sizes."
     import yaml
     from joeynmt import training
@@ -100,7 +100,7 @@ def joeynmt(turns, said):
     training.TrainManager._train_step = watched
     training.train(0, None, load_config(Path(f'{out}.yaml')), skip_test=True)
 
-def trainer(turns, said):
+def train_seq2seq_trainer(turns, said):
     "Seq2SeqTrainer with a random Marian model, sentences grouped by length, and its defaults for the rest."
     from dataclasses import fields
     from datasets import load_from_disk
@@ -115,7 +115,7 @@ def trainer(turns, said):
     class Watched(Seq2SeqTrainer):
         def _get_train_sampler(self, *args):
             sampler = super()._get_train_sampler(*args)
-            sampler.output_projection = shuffler(0)              # the order that `grouped` knows, too
+            sampler.output_projection = make_generator(0)              # the order that `length_grouped_batches` knows, too
             return sampler
         def training_step(self, model, inputs, *args, **options):
             mask, labels = inputs['attention_mask'], inputs['labels']
@@ -136,7 +136,7 @@ def trainer(turns, said):
 
 # What is changed in our loop on the way to theirs: each a function of the module `training`, which may also name fields of the recipe.
 
-def batches_by(plan):
+def use_batches(plan):
     "Batches of the train split that `plan(n_src, n_tgt, tokens, epoch)` has chosen."
     def change(training):
         from annotated_transformer.data.batching import Batches
@@ -154,28 +154,28 @@ def batches_by(plan):
         training.batches_of = batches_of
     return change
 
-def shuffler(seed):
+def make_generator(seed):
     import torch
     return torch.Generator().manual_seed(seed)
 
-def as_they_come(n_src, n_tgt, tokens, epoch):
+def random_batches(n_src, n_tgt, tokens, epoch):
     "JoeyNMT's: sentences in random order, a batch being closed when its rectangle has reached the budget."
     import torch
     batches, batch, longest = [], [], 0
-    for i in torch.randperm(len(n_src), generator=shuffler(JOEY_SEED + 1 + epoch)).tolist():
+    for i in torch.randperm(len(n_src), generator=make_generator(JOEY_SEED + 1 + epoch)).tolist():
         batch.append(i)
         longest = max(longest, n_src[i], n_tgt[i])
         if longest * len(batch) >= tokens: batches, batch, longest = [*batches, batch], [], 0
     return batches
 
-def grouped(n_src, n_tgt, tokens, epoch):
+def length_grouped_batches(n_src, n_tgt, tokens, epoch):
     "The trainer's: a fixed number of sentences, sorted by the length of the source within fifty batches."
     from transformers.trainer_pt_utils import get_length_grouped_indices
-    size = sentences(n_src, n_tgt, tokens)
-    order = get_length_grouped_indices(n_src.tolist(), size, generator=shuffler(epoch))
+    size = sentences_per_batch(n_src, n_tgt, tokens)
+    order = get_length_grouped_indices(n_src.tolist(), size, generator=make_generator(epoch))
     return [order[i:i + size] for i in range(0, len(order), size)]
 
-def sentences(n_src, n_tgt, tokens):
+def sentences_per_batch(n_src, n_tgt, tokens):
     "The mean number of sentences of our batches, and so of the same number of target tokens."
     from annotated_transformer.data.batching import make_batches
     return round(len(n_src) / len(make_batches(n_src, n_tgt, tokens)))
@@ -195,7 +195,7 @@ def dense_loss(training):
         return F.kl_div(log_p, smooth, reduction='sum') + real.sum() * entropy(eps_ls, log_p.size(1)), real.sum()
     update.label_smoothed_loss = loss
 
-def written_out(training):
+def unfused_attention(training):
     "JoeyNMT's: attention as four operations in place of one, and dropout also on its weights and within the feed-forward layer."
     from annotated_transformer.model.feed_forward import FeedForward
     from torch.nn import functional as F
@@ -206,12 +206,12 @@ def written_out(training):
     FeedForward.forward = lambda self, x: self.W_2(F.dropout(self.W_1(x).relu(), .3, self.training))
     return dict(P_attn=.3)
 
-def loop_of_adam(training):
+def default_adam(training):
     "JoeyNMT's: PyTorch's Adam as it comes, which goes through the parameters one by one, in several operations each."
     import torch
     training.make_optimizer = lambda model, *_: torch.optim.Adam(model.parameters(), lr=0., betas=(.9, .98), eps=1e-8)
 
-def marian(training):
+def use_marian(training):
     "The trainer's model in our loop."
     from annotated_transformer.training import run_setup as runs
     from training import Marian
@@ -221,7 +221,7 @@ def marian(training):
         return model
     runs.build = build
 
-def smoother(training):
+def use_label_smoother(training):
     "The trainer's loss."
     from annotated_transformer.training import train_step as update
     from transformers.trainer_pt_utils import LabelSmoother
@@ -230,12 +230,12 @@ def smoother(training):
         return LabelSmoother(eps_ls)((logits,), target.masked_fill(target == pad_id, -100)) * n, n
     update.label_smoothed_loss = loss
 
-changed = {'products by PyTorch': lambda training: dict(cpu_matmul_backend='pytorch'), 'random batches': batches_by(as_they_come), 'targets as a matrix': dense_loss, 'attention written out': written_out, 'Adam one by one': loop_of_adam,
-           'grouped batches': batches_by(grouped), 'the model of Marian': marian, 'the loss of the trainer': smoother}
-toolkits = {'ours': ours, 'JoeyNMT': joeynmt, 'Seq2SeqTrainer': trainer}
-ways = {'JoeyNMT': list(changed)[:5], 'Seq2SeqTrainer': [*list(changed)[:1], *list(changed)[5:]]}     # toolkit → the steps to it
+ablations = {'products by PyTorch': lambda training: dict(cpu_matmul_backend='pytorch'), 'random batches': use_batches(random_batches), 'targets as a matrix': dense_loss, 'attention written out': unfused_attention, 'Adam one by one': default_adam,
+           'grouped batches': use_batches(length_grouped_batches), 'the model of Marian': use_marian, 'the loss of the trainer': use_label_smoother}
+toolkits = {'ours': train_ours, 'JoeyNMT': train_joeynmt, 'Seq2SeqTrainer': train_seq2seq_trainer}
+ablation_paths = {'JoeyNMT': list(ablations)[:5], 'Seq2SeqTrainer': [*list(ablations)[:1], *list(ablations)[5:]]}     # toolkit → the steps to it
 
-class Child:
+class WorkerProcess:
     "The process of one toolkit, as seen from the measurement."
     def __init__(self, name, python, said, folder):
         short = name.replace(',', '').replace(' ', '_')
@@ -255,7 +255,7 @@ class Child:
         self.process.stdin.close()
         self.process.wait()
 
-def prepare(a, folder):
+def prepare_data(a, folder):
     "The data of our recipe, and the same as text for JoeyNMT. Returns the number of sentences of a batch, and what was prepared."
     import numpy as np
     from datasets import load_from_disk
@@ -280,20 +280,20 @@ def prepare(a, folder):
             if (same := sum(x == y for x, y in zip(t.encode(text), ids)) / len(ids)) < .999: sys.exit(f'error: only {same:.2%} of the {lang} text is cut into the same tokens again')
             (given / f'{split}.{lang}').write_text('\n'.join(text) + '\n')
     pairs = load_from_disk(store / 'train')
-    return sentences(np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1, r.data.max_tokens), given
+    return sentences_per_batch(np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1, r.data.max_tokens), given
 
 def measure(a, folder):
     "name → what it reported in each turn, the first being the warm-up; and who is left out, and why."
-    batch, given = prepare(a, folder)
+    batch, given = prepare_data(a, folder)
     said = dict(threads=a.threads, clock='process_time' if a.cpu_time else 'perf_counter', warmup=a.warmup, updates=-(-a.updates // a.rounds), data=a.data, folder=str(given), sentences=batch)
     wanted = {name: said | dict(toolkit=name, steps=[]) for name in toolkits}
-    for way in ways.values() if not a.no_steps else ():
+    for way in ablation_paths.values() if not a.no_steps else ():
         for i in range(len(way)): wanted[f'ours, {way[i]}'] = said | dict(toolkit='ours', steps=way[:i + 1])
     children, turns, missing = {}, {}, {}
     if not a.joeynmt: missing['JoeyNMT'] = 'not asked for: --joeynmt PYTHON'
     for name, one in wanted.items():
         if name in missing: continue
-        children[name] = Child(name, a.joeynmt if name == 'JoeyNMT' else sys.executable, one, folder)
+        children[name] = WorkerProcess(name, a.joeynmt if name == 'JoeyNMT' else sys.executable, one, folder)
         try: turns[name] = [children[name].turn(go=False)]
         except RuntimeError as e:
             missing[name] = str(e)
@@ -307,30 +307,30 @@ def measure(a, folder):
     products = json.loads(config.read_text()).get('matmul_backend') if config.is_file() else None
     return turns, missing, dict(trainer_batch=batch, our_products=products)
 
-def speeds(turns): return [t['real_tgt'] / t['seconds'] for t in turns[1:]]
-def times_as_fast(turns, x, y):
+def tokens_per_second(turns): return [t['real_tgt'] / t['seconds'] for t in turns[1:]]
+def geometric_speedup(turns, x, y):
     "Ratios of single rounds, in the mean that keeps products: the factors of the steps multiply to the whole."
-    return geometric_mean(s / t for s, t in zip(speeds(turns[x]), speeds(turns[y])))
+    return geometric_mean(s / t for s, t in zip(tokens_per_second(turns[x]), tokens_per_second(turns[y])))
 
-def row(turns, name):
+def summarize(turns, name):
     total = lambda key: sum(t[key] for t in turns[name][1:])
     losses = [x for t in turns[name] for x in t['losses']]
-    return dict(target_tokens_per_s=total('real_tgt') / total('seconds'), of_each_round=speeds(turns[name]), seconds_per_update=total('seconds') / total('updates'),
+    return dict(target_tokens_per_s=total('real_tgt') / total('seconds'), of_each_round=tokens_per_second(turns[name]), seconds_per_update=total('seconds') / total('updates'),
                 target_tokens_per_update=total('real_tgt') / total('updates'), sentences_per_update=total('sentences') / total('updates'),
                 padding=1 - (total('real_src') + total('real_tgt')) / (total('cells_src') + total('cells_tgt')),
                 first_loss=mean(losses[:5]), last_loss=mean(losses[-5:]), updates_timed=total('updates'), updates_in_all=len(losses),
-                memory_MB=turns[name][-1]['memory_MB'], ours_is_faster=times_as_fast(turns, 'ours', name))
+                memory_MB=turns[name][-1]['memory_MB'], ours_is_faster=geometric_speedup(turns, 'ours', name))
 
 def attribution(turns, toolkit):
     "From ours to a toolkit: by what factor each step slows it down, the rest last; they multiply to the whole ratio."
-    way = ['ours', *(f'ours, {step}' for step in ways[toolkit])]
+    way = ['ours', *(f'ours, {step}' for step in ablation_paths[toolkit])]
     if not {toolkit, *way} <= set(turns): return None
-    factors = [times_as_fast(turns, x, y) for x, y in zip(way, [*way[1:], toolkit])]
-    steps = [dict(step=step, slower=f, target_tokens_per_s=row(turns, name)['target_tokens_per_s']) for step, f, name in zip([*ways[toolkit], 'rest'], factors, [*way[1:], toolkit])]
+    factors = [geometric_speedup(turns, x, y) for x, y in zip(way, [*way[1:], toolkit])]
+    steps = [dict(step=step, slower=f, target_tokens_per_s=summarize(turns, name)['target_tokens_per_s']) for step, f, name in zip([*ablation_paths[toolkit], 'rest'], factors, [*way[1:], toolkit])]
     tokens = [[t['real_tgt'] for t in turns[name]] for name in (way[-1], toolkit)]
-    return dict(steps=steps, same_batches=tokens[0] == tokens[1], measured_steps=math.prod(factors[:-1]), whole=times_as_fast(turns, 'ours', toolkit))
+    return dict(steps=steps, same_batches=tokens[0] == tokens[1], measured_steps=math.prod(factors[:-1]), whole=geometric_speedup(turns, 'ours', toolkit))
 
-def commit():
+def git_commit():
     got = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], cwd=Path(__file__).parent, capture_output=True, text=True)
     return got.stdout.strip() or None
 
@@ -350,17 +350,17 @@ p.add_argument('--child', help=argparse.SUPPRESS)
 def main(a):
     if a.child:
         said = json.loads(a.child)
-        return toolkits[said['toolkit']](Turns(said), said)
+        return toolkits[said['toolkit']](WorkerMonitor(said), said)
     if not a.data: p.error('name the folder of Multi30k')
     if a.cpu_time and a.threads > 1: p.error('--cpu-time needs --threads 1')
     began, load = time.time(), os.getloadavg()[0]
     command = ' '.join(['python', 'benchmarks/toolkits.py', *(Path(x).name if os.path.isabs(x) else x for x in sys.argv[1:])])    # no paths of this machine
     with tempfile.TemporaryDirectory() as folder: turns, missing, chosen = measure(a, Path(folder))
     if 'ours' not in turns: sys.exit(f"error: nothing to compare with ({missing['ours']})")
-    results = dict(command=command, commit=commit(), machine=f'{platform.machine()}, {os.cpu_count()} cores', clock='processor time' if a.cpu_time else 'wall',
+    results = dict(command=command, commit=git_commit(), machine=f'{platform.machine()}, {os.cpu_count()} cores', clock='processor time' if a.cpu_time else 'wall',
                    threads=a.threads, load_before=load, versions={name: turns[name][0]['versions'] for name in toolkits if name in turns}, seeds=f'0, JoeyNMT {JOEY_SEED}', minutes=(time.time() - began) / 60,
-                   recipe=RECIPE, **chosen, left_out=missing, systems={name: row(turns, name) for name in turns},
-                   attribution={toolkit: attribution(turns, toolkit) for toolkit in ways})
+                   recipe=RECIPE, **chosen, left_out=missing, systems={name: summarize(turns, name) for name in turns},
+                   attribution={toolkit: attribution(turns, toolkit) for toolkit in ablation_paths})
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
     for name in list(toolkits)[1:]:

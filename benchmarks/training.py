@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 from annotated_transformer.data.batching import make_batches
 from annotated_transformer.utils.plotting import n_parameters
-from annotated_transformer.analysis.hardware import mfu, peaks, train_flops
+from annotated_transformer.analysis.hardware import mfu, PEAK_FLOPS, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
@@ -85,8 +85,8 @@ class Peer(Seq2SeqModel):
 
     def forward(self, src, tgt): return self.model(src, tgt)
 
-usual = "ours, with PyTorch's products"
-builders = {'ours': Transformer, usual: Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
+OURS_PYTORCH = "ours, with PyTorch's products"
+builders = {'ours': Transformer, OURS_PYTORCH: Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
 
 def draw_batches(tokens, V, n, pairs=40_000):
     "Random ids in batches cut by `batching.plan`; lengths are log-normal, 28 pieces on average."
@@ -98,7 +98,7 @@ def draw_batches(tokens, V, n, pairs=40_000):
         return out.masked_fill(torch.arange(out.size(1)) >= torch.tensor(lengths)[:, None], 0)
     return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in make_batches(n_src, n_tgt, tokens)[:n]]
 
-def seconds(a, f, *args):
+def time_call(a, f, *args):
     clock = time.process_time if a.cpu_time else time.perf_counter
     sync = torch.cuda.synchronize if a.device == 'cuda' else lambda: None
     sync(); start = clock(); f(*args); sync()
@@ -108,7 +108,7 @@ def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
     libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and is_onednn_available())
-    return max(2 * x.size(0) ** 3 / seconds(a, f, x, y) for x, y in pairs * 3 for f in libraries)
+    return max(2 * x.size(0) ** 3 / time_call(a, f, x, y) for x, y in pairs * 3 for f in libraries)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
@@ -116,10 +116,10 @@ def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     loss = F.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=0, label_smoothing=eps_ls)
     accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()
 
-def trainee(name, c, a, accelerator):
+def prepare_model(name, c, a, accelerator):
     "One model: its number of parameters, and a function that trains it on one batch."
     torch.manual_seed(0)
-    model, one_update = builders[name](c).train(), train_step if name in ('ours', usual) or a.same_step else plain_update
+    model, one_update = builders[name](c).train(), train_step if name in ('ours', OURS_PYTORCH) or a.same_step else plain_update
     if name == 'ours': optimize_for_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
     optimizer = adam(model) if one_update is train_step else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
@@ -130,7 +130,7 @@ def trainee(name, c, a, accelerator):
     more = () if one_update is train_step else (c.eps_ls,)
     return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, *more)
 
-kinds = {'matrix products': 'mm linear_pointwise', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
+OP_CATEGORIES = {'matrix products': 'mm linear_pointwise', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
          'Adam': 'adam addcdiv addcmul lerp sqrt', 'random numbers of dropout': 'bernoulli dropout', 'filling with zeros': 'fill_'}
 
 def profile(step, a):
@@ -138,8 +138,8 @@ def profile(step, a):
     with torch.profiler.profile() as p: step()
     ops = [(e.key, e.self_device_time_total if a.device == 'cuda' else e.self_cpu_time_total)
            for e in p.key_averages() if e.device_type == torch.autograd.DeviceType.CPU]
-    total, shares = sum(t for _, t in ops), dict.fromkeys([*kinds, 'everything else'], 0.)
-    for key, t in ops: shares[next((k for k, names in kinds.items() if any(n in key for n in names.split())), 'everything else')] += t / total
+    total, shares = sum(t for _, t in ops), dict.fromkeys([*OP_CATEGORIES, 'everything else'], 0.)
+    for key, t in ops: shares[next((k for k, names in OP_CATEGORIES.items() if any(n in key for n in names.split())), 'everything else')] += t / total
     return shares
 
 dtypes = dict(fp32=torch.float32, bf16=torch.bfloat16)
@@ -168,20 +168,20 @@ def main(a):
     measured = 'pytorch' if cuda else choose_matmul_backend(c.d_model)
     if a.products == 'auto': a.products = measured
     for name in list(builders)[:2] if a.only_ours else builders:
-        if name == usual and a.products != 'both': continue
-        try: entries[name] = trainee(name, c, a, accelerator)
+        if name == OURS_PYTORCH and a.products != 'both': continue
+        try: entries[name] = prepare_model(name, c, a, accelerator)
         except ImportError as e: print(f"{name} is left out ({e}): pip install -e '.[bench]'")
     times, memory = {name: [] for name in entries}, dict.fromkeys(entries, 0)
     for i in range(-2, a.rounds):
         peak = max(peak, matmul_rate(a))
         for name, (params, step) in entries.items():
             if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params   # own: weights, two moments
-            times[name].append(seconds(a, step, *batches[i % a.rounds]))
+            times[name].append(time_call(a, step, *batches[i % a.rounds]))
             if cuda and i >= 0: memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - others)
 
     pieces = [(tgt[:, 1:] != 0).sum().item() for _, tgt in batches]
     flops = [train_flops(c, *src.shape, tgt.size(1) - 1) for src, tgt in batches]
-    sheet = next((v for k, v in peaks.items() if cuda and k in torch.cuda.get_device_name()), None)
+    sheet = next((v for k, v in PEAK_FLOPS.items() if cuda and k in torch.cuda.get_device_name()), None)
     def row(name, t):
         over = lambda x: median(n / s for n, s in zip(x, t))
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
@@ -197,8 +197,8 @@ def main(a):
     if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a)
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
-    rivals = [m['time_over_ours'] for name, m in models.items() if name not in ('ours', usual)]
-    if usual in models: print(f"oneDNN's products make ours {models[usual]['time_over_ours']:.2f} times as fast")
+    rivals = [m['time_over_ours'] for name, m in models.items() if name not in ('ours', OURS_PYTORCH)]
+    if OURS_PYTORCH in models: print(f"oneDNN's products make ours {models[OURS_PYTORCH]['time_over_ours']:.2f} times as fast")
     if rivals: print(f'ours does {min(rivals):.2f} times the work of the fastest peer')
 
 if __name__ == '__main__': main(p.parse_args())

@@ -20,23 +20,23 @@ from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from classification_arms import ClassifierArm  # noqa: F401 (registers it)
-from recording import Parts, provenance, read_arguments
+from recording import ResultCache, provenance, read_arguments
 
-OWN = dict(architecture='classifier_arm')     # which `classification_arms` registers
+CUSTOM_ARCHITECTURE = dict(architecture='classifier_arm')     # which `classification_arms` registers
 ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
-    'encoder': ('thucnews', 'classify_small', {}, None), 'bigrams': ('thucnews', 'classify_small', dict(OWN, bigrams=100000), None),
-    'bag': ('thucnews', 'classify_small', dict(N=0, positions='none'), None), 'bag, bigrams': ('thucnews', 'classify_small', dict(OWN, N=0, positions='none', bigrams=100000), None),
-    'no positions': ('thucnews', 'classify_small', dict(positions='none'), None), 'no attention': ('thucnews', 'classify_small', dict(OWN, attention='none'), None),
-    'heads by view': ('thucnews', 'classify_small', dict(OWN, attention='view'), None), 'first': ('thucnews', 'classify_small', dict(pooling='first'), None),
-    'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(OWN, flat=True), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(OWN, attention='view', flat=True), None),
+    'encoder': ('thucnews', 'classify_small', {}, None), 'bigrams': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, bigrams=100000), None),
+    'bag': ('thucnews', 'classify_small', dict(N=0, positions='none'), None), 'bag, bigrams': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, N=0, positions='none', bigrams=100000), None),
+    'no positions': ('thucnews', 'classify_small', dict(positions='none'), None), 'no attention': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, attention='none'), None),
+    'heads by view': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, attention='view'), None), 'first': ('thucnews', 'classify_small', dict(pooling='first'), None),
+    'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, flat=True), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, attention='view', flat=True), None),
     'one layer': ('thucnews', 'classify_small', dict(N=1), None), 'four layers': ('thucnews', 'classify_small', dict(N=4), None),
     **{f'encoder, {n}': ('thucnews', 'classify_small', dict(max_steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
-    'bigrams, flat': ('thucnews', 'classify_small', dict(OWN, bigrams=100000, flat=True), None),   # asked when the others had been seen
+    'bigrams, flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, bigrams=100000, flat=True), None),   # asked when the others had been seen
     'AG News': ('ag_news', 'agnews_bpe', {}, None), 'AG News, bag': ('ag_news', 'agnews_bpe', dict(N=0, positions='none'), None),
-    'AG News, bag, bigrams': ('ag_news', 'agnews_bpe', dict(OWN, N=0, positions='none', bigrams=100000), None)}
+    'AG News, bag, bigrams': ('ag_news', 'agnews_bpe', dict(CUSTOM_ARCHITECTURE, N=0, positions='none', bigrams=100000), None)}
 
-TOGETHER = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # whose seeds also answer as one
-CHOICES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more
+ENSEMBLE_ARMS = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # whose seeds also answer as one
+CANDIDATES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more
     'encoder': {'as first written': {}, 'less dropout': dict(P_drop=0.2), 'more dropout': dict(P_drop=0.4), 'smoothing': dict(eps_ls=0.1)},
     'bigrams': {'as first written': {}, 'more dropout': dict(P_drop=0.5), 'smoothing': dict(eps_ls=0.1)},
     'bigrams, flat': {'as first written': {}, 'more dropout': dict(P_drop=0.5)},
@@ -45,7 +45,7 @@ CHOICES = {   # what the recipes could have been instead: one seed each, judged 
     'AG News': {'as first written': {}, 'less dropout': dict(P_drop=0.3), 'smoothing': dict(eps_ls=0.1)},
     'AG News, bag': {'as first written': {}, 'rate 0.006': dict(peak_lr=6e-3)},
     'AG News, bag, bigrams': {'as first written': {}, 'rate 0.006': dict(peak_lr=6e-3)}}
-CHOSEN = dict.fromkeys(CHOICES, 'as first written') | {'bag, bigrams': 'more dropout', 'AG News, bag, bigrams': 'rate 0.006'}
+BEST_SETTINGS = dict.fromkeys(CANDIDATES, 'as first written') | {'bag, bigrams': 'more dropout', 'AG News, bag, bigrams': 'rate 0.006'}
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--thucnews', type=Path, required=True, help='folder of class.txt, train.txt, dev.txt')
@@ -57,15 +57,15 @@ p.add_argument('--runs', type=Path, default=Path('runs/classification'), help='f
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
 @cache
-def texts(corpus, data_dir, size=None):
+def load_splits(corpus, data_dir, size=None):
     splits = load_corpus(corpus, data_dir)
     return splits if size is None else DatasetDict(splits, train=splits['train'].select(range(size)))
 
-def bits(right):
+def pack_bits(right):
     "A row of booleans as text."
     return base64.b64encode(np.packbits(right).tobytes()).decode()
 
-def examined(found, gold):
+def analyze_predictions(found, gold):
     "Of one run: who is taken for whom, and how often it is right when it is so sure."
     names = sorted({*gold})
     sure, right = np.array([p for _, p in found]), np.array([label == g for (label, _), g in zip(found, gold)])
@@ -74,7 +74,7 @@ def examined(found, gold):
                 reliability=[dict(n=int((bins == k).sum()), sure=float(sure[bins == k].mean()), right=float(right[bins == k].mean()))
                              for k in range(10) if (bins == k).any()])
 
-def looked(translator, sources, gold, found, n=3):
+def explain_examples(translator, sources, gold, found, n=3):
     "The first n headlines that are labelled rightly, and wrongly: how much each character is looked at, and what it says for the label against the second, or the right one."
     model, t, rows = translator.models[0], translator.tokenizer, []
     attention = [layer.self_attn for layer in model.encoder.layers]
@@ -89,78 +89,78 @@ def looked(translator, sources, gold, found, n=3):
             rows.append(dict(seen=seen, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))
     return rows
 
-def trained(run, corpus, recipe, changes, seed, a, size=None):
+def train_arm(run, corpus, recipe, changes, seed, a, size=None):
     "Train; the splits, and what validation said."
-    splits = texts(corpus, vars(a)[corpus], size)
+    splits = load_splits(corpus, vars(a)[corpus], size)
     columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='label')
     train(get_recipe(recipe, **changes | a.changes | dict(seed=seed)), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
     metrics = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     return splits, dict(valid=metrics[-1]['valid_accuracy'], best_valid=max(m['valid_accuracy'] for m in metrics))
 
-def tried(run, arm, choice, a):
+def validate_setting(run, arm, choice, a):
     "A setting of an arm, on the validation texts."
     corpus, recipe, changes, _ = ARMS[arm]
-    return trained(run, corpus, recipe, changes | CHOICES[arm][choice], 0, a)[1]
+    return train_arm(run, corpus, recipe, changes | CANDIDATES[arm][choice], 0, a)[1]
 
-def chosen(arm):
+def arm_settings(arm):
     "Corpus, recipe, changes, size, with the setting that was chosen."
     corpus, recipe, changes, size = ARMS[arm]
-    return corpus, recipe, changes | CHOICES[arm][CHOSEN[arm]] if arm in CHOSEN else changes, size
+    return corpus, recipe, changes | CANDIDATES[arm][BEST_SETTINGS[arm]] if arm in BEST_SETTINGS else changes, size
 
-def learn(run, arm, seed, a):
+def train_and_evaluate(run, arm, seed, a):
     "Train and label the test texts."
-    corpus, recipe, changes, size = chosen(arm)
-    splits, valid = trained(run, corpus, recipe, changes, seed, a, size)
+    corpus, recipe, changes, size = arm_settings(arm)
+    splits, valid = train_arm(run, corpus, recipe, changes, seed, a, size)
     translator, test = Translator.from_pretrained(run), splits['test']
     found = translator.classify(test['source'], 2)
     best, gold = [row[0] for row in found], list(test['target'])
     right = [label == g for (label, _), g in zip(best, gold)]
     more = {}
-    if seed == 0 and arm in ('encoder', 'bigrams', 'AG News'): more = examined(best, gold)
-    if seed == 0 and arm == 'encoder': more |= dict(looked=looked(translator, test['source'], gold, found))
-    return dict(accuracy=accuracy([label for label, _ in best], gold), correct=bits(right), sure=mean(p for _, p in best),
+    if seed == 0 and arm in ('encoder', 'bigrams', 'AG News'): more = analyze_predictions(best, gold)
+    if seed == 0 and arm == 'encoder': more |= dict(looked=explain_examples(translator, test['source'], gold, found))
+    return dict(accuracy=accuracy([label for label, _ in best], gold), correct=pack_bits(right), sure=mean(p for _, p in best),
                 parameters=sum(w.numel() for w in translator.models[0].parameters()), learned_from=len(splits['train'])) | valid | more
 
-def together(arm, a, folder):
+def evaluate_ensemble(arm, a, folder):
     "The seeds of an arm as one, by the mean of their probabilities."
-    corpus, recipe, changes, size = chosen(arm)
+    corpus, recipe, changes, size = arm_settings(arm)
     runs = [folder(arm, seed) for seed in range(a.seeds)]
-    for seed, run in enumerate(runs): splits, _ = trained(run, corpus, recipe, changes, seed, a, size)       # those that this machine does not have
+    for seed, run in enumerate(runs): splits, _ = train_arm(run, corpus, recipe, changes, seed, a, size)       # those that this machine does not have
     found = [label for (label, _), in Translator.from_pretrained(runs).classify(splits['test']['source'])]
     gold = list(splits['test']['target'])
-    return dict(accuracy=accuracy(found, gold), correct=bits([f == g for f, g in zip(found, gold)]))
+    return dict(accuracy=accuracy(found, gold), correct=pack_bits([f == g for f, g in zip(found, gold)]))
 
-def linear(corpus, a, size=None, ngrams=(1, 2), everything=False):
+def evaluate_linear_svm(corpus, a, size=None, ngrams=(1, 2), everything=False):
     "TF-IDF of characters, or of words, and a support vector machine."
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
     from sklearn.svm import LinearSVC
-    splits = texts(corpus, vars(a)[corpus], size)
+    splits = load_splits(corpus, vars(a)[corpus], size)
     parts = [splits['train'], splits['valid']] if everything else [splits['train']]
     sources, labels = (sum((list(part[side]) for part in parts), []) for side in ('source', 'target'))
     kind = 'char' if corpus == 'thucnews' else 'word'
     machine = make_pipeline(TfidfVectorizer(analyzer=kind, ngram_range=ngrams, lowercase=kind == 'word'), LinearSVC(random_state=0))
     found = list(machine.fit(sources, labels).predict(list(splits['test']['source'])))
     gold = list(splits['test']['target'])
-    return dict(accuracy=accuracy(found, gold), correct=bits([f == g for f, g in zip(found, gold)]), learned_from=len(sources))
+    return dict(accuracy=accuracy(found, gold), correct=pack_bits([f == g for f, g in zip(found, gold)]), learned_from=len(sources))
 
 def main(a):
     torch.set_num_threads(1)
-    once = Parts(a.runs / 'parts', a.changes).once
+    once = ResultCache(a.runs / 'parts', a.changes).get_or_compute
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
-    choice = lambda arm, name: once(place('choice', arm, name), lambda: tried(a.runs / place('choice', arm, name), arm, name, a))
-    if a.choose: return [choice(arm, name) for arm in a.only for name in CHOICES.get(arm, ())]
-    folder = lambda arm, seed: a.runs / (place('choice', arm, CHOSEN[arm]) if arm in CHOSEN and seed == 0 else place(arm, seed))    # that was trained when it was chosen
-    read = lambda arm, seed: once(place(arm, seed), lambda: learn(folder(arm, seed), arm, seed, a))
+    choice = lambda arm, name: once(place('choice', arm, name), lambda: validate_setting(a.runs / place('choice', arm, name), arm, name, a))
+    if a.choose: return [choice(arm, name) for arm in a.only for name in CANDIDATES.get(arm, ())]
+    folder = lambda arm, seed: a.runs / (place('choice', arm, BEST_SETTINGS[arm]) if arm in BEST_SETTINGS and seed == 0 else place(arm, seed))    # that was trained when it was chosen
+    read = lambda arm, seed: once(place(arm, seed), lambda: train_and_evaluate(folder(arm, seed), arm, seed, a))
     for seed in range(a.seeds):
         for arm in a.only: read(arm, seed)
     if {*a.only} < {*ARMS}: return
     machines = {'thucnews, singles': ('thucnews', dict(ngrams=(1, 1))), 'thucnews': ('thucnews', {}), 'thucnews, with the validation texts': ('thucnews', dict(everything=True)),
                 **{f'thucnews, {n}': ('thucnews', dict(size=n)) for n in (1000, 5000, 20000)}, 'ag_news': ('ag_news', {})}
-    svm = {name: once(place('svm', name), lambda: linear(corpus, a, **how)) for name, (corpus, how) in machines.items()}
-    ensembles = {arm: once(place('together', arm), lambda: together(arm, a, folder)) for arm in TOGETHER}
+    svm = {name: once(place('svm', name), lambda: evaluate_linear_svm(corpus, a, **how)) for name, (corpus, how) in machines.items()}
+    ensembles = {arm: once(place('together', arm), lambda: evaluate_ensemble(arm, a, folder)) for arm in ENSEMBLE_ARMS}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'scikit-learn') | dict(
-        runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, together=ensembles, svm=svm, choices={arm: {name: choice(arm, name) for name in names} for arm, names in CHOICES.items()})
+        runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, together=ensembles, svm=svm, choices={arm: {name: choice(arm, name) for name in names} for arm, names in CANDIDATES.items()})
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<24}', ' '.join(f"{r['accuracy']['accuracy']:.2f}" for r in found))
     for arm, found in ensembles.items(): print(f'{arm + ", all seeds as one":<40}', f"{found['accuracy']['accuracy']:.2f}")

@@ -17,10 +17,10 @@ from annotated_transformer.background.conditional_computation import (
     MixtureOfExperts, FactorizedLSTM, _cv_squared)
 from annotated_transformer.data.number_names import BOS, EOS, PAD, train_toy, shift_right
 from annotated_transformer.data.text_files import read_lines
-from recording import Parts, provenance
+from recording import ResultCache, provenance
 
 EXPERTS = {'no experts': (0, 0.), '2 experts, both asked': (2, 0.), '4 experts': (4, .1), '16 experts': (16, .1), '16 experts, no balancing': (16, 0.), '64 experts': (64, .1)}
-THIN = {'LSTM': {}, 'factors, rank 64': dict(rank=64), 'factors, rank 32': dict(rank=32), '2 groups': dict(groups=2), '4 groups': dict(groups=4)}
+FACTORIZED = {'LSTM': {}, 'factors, rank 64': dict(rank=64), 'factors, rank 32': dict(rank=32), '2 groups': dict(groups=2), '4 groups': dict(groups=4)}
 GROUPS = ('experts', 'thin', 'thin_time')
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,7 +31,7 @@ p.add_argument('--updates', type=int, default=1000)
 p.add_argument('--runs', type=Path, default=Path('runs/conditional_computation'), help='folder of what is done')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
-class Words(nn.Module):
+class WordLanguageModel(nn.Module):
     "Embedding, LSTM, what stands between, LSTM, scores of all words; as in the paper's models, with dropout."
     def __init__(self, V, d, lstm, experts=None):
         super().__init__()
@@ -47,7 +47,7 @@ class Words(nn.Module):
             h = h + self.dropout(found.sigmoid())
         return self.write(self.dropout(states(self.after(self.dropout(h)))))
 
-def texts(folder):
+def load_captions(folder):
     "Ids of the captions; words seen once are one word."
     split = lambda line: re.findall(r"\w+|[^\w\s]", line.lower())
     train, valid = ([split(line) for line in read_lines(folder / f'{name}.en.gz')] for name in ('train', 'val'))
@@ -62,14 +62,14 @@ def perplexity(model, ids):
     total = sum(F.cross_entropy(model(shift_right(part)).mT, part, ignore_index=PAD, reduction='sum').item() for part in ids.split(100))
     return math.exp(total / (ids != PAD).sum().item())
 
-def learn(group, arm, seed, a, updates):
-    train, valid, V = texts(a.data)
+def train_and_evaluate(group, arm, seed, a, updates):
+    train, valid, V = load_captions(a.data)
     torch.manual_seed(seed)
     weight = 0.
     if group == 'experts':
         n, weight = EXPERTS[arm]
-        model = Words(V, 128, lambda: nn.LSTM(128, 128, batch_first=True), MixtureOfExperts(128, n, 2, 256) if n else None)
-    else: model = Words(V, 256, lambda: FactorizedLSTM(256, **THIN[arm]))
+        model = WordLanguageModel(V, 128, lambda: nn.LSTM(128, 128, batch_first=True), MixtureOfExperts(128, n, 2, 256) if n else None)
+    else: model = WordLanguageModel(V, 256, lambda: FactorizedLSTM(256, **FACTORIZED[arm]))
     def draw():
         ids = train[torch.randint(len(train), (32,))]
         return (ids[:, :(ids != PAD).sum(1).max()],)
@@ -91,12 +91,12 @@ def learn(group, arm, seed, a, updates):
 
 def main(a):
     torch.set_num_threads(1)
-    once = Parts(a.runs / 'parts', f'{a.updates}').once
+    once = ResultCache(a.runs / 'parts', f'{a.updates}').get_or_compute
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
-    run = lambda group, arm, seed, updates: once(place(group, arm, seed), lambda: learn(group, arm, seed, a, updates))
+    run = lambda group, arm, seed, updates: once(place(group, arm, seed), lambda: train_and_evaluate(group, arm, seed, a, updates))
     record = {}
     for group in a.only:
-        arms = EXPERTS if group == 'experts' else THIN
+        arms = EXPERTS if group == 'experts' else FACTORIZED
         record[group] = {arm: [] for arm in arms}
         for seed in range(a.seeds if group == 'experts' else min(2, a.seeds)):
             for arm in arms:

@@ -25,22 +25,22 @@ p.add_argument('--runs', default='runs/fine_tuning', help='folder for the runs')
 p.add_argument('--out', help='write the results to this JSON file, too')
 
 # changes to the recipe of the models that fine-tuning begins with, of which the best by validation is taken; and of what is compared
-BEFORE = [dict(max_steps=800, max_tokens=4096, peak_lr=1e-3, warmup_steps=200), dict(max_steps=300, max_tokens=4096, peak_lr=3e-3, warmup_steps=100)]
-TUNED = dict(max_steps=120, max_tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant', save_every='10 steps', average_checkpoints=1, seed=1)
+PRETRAINING = [dict(max_steps=800, max_tokens=4096, peak_lr=1e-3, warmup_steps=200), dict(max_steps=300, max_tokens=4096, peak_lr=3e-3, warmup_steps=100)]
+FINE_TUNING = dict(max_steps=120, max_tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant', save_every='10 steps', average_checkpoints=1, seed=1)
 
-def said(changes): return ' '.join(f'{k}={v}' for k, v in changes.items())
+def format_overrides(changes): return ' '.join(f'{k}={v}' for k, v in changes.items())
 
-def per_character(run, tokens):
+def tokens_per_character(run, tokens):
     "Characters of the validation targets (their prepared text), so that losses of different vocabularies can be compared."
     t = Tokenizer.load(run)
     return tokens / sum(len(text) + 1 for text in t.decode(load_from_disk(run / 'data/valid')['tgt']))
 
-def curve(run, begins_with=None):
+def validation_curve(run, begins_with=None):
     "Validation loss in nats per character by update; that of update 0 is of the model that it begins with."
     config = RunDirectory(run).config
     valid = load_batches(run / 'data/valid', 4096, config['pad_id'], 0)
     tokens = sum((tgt[:, 1:] != config['pad_id']).sum().item() for _, tgt in (valid[i] for i in range(len(valid))))
-    share = per_character(run, tokens)
+    share = tokens_per_character(run, tokens)
     points = [(m['step'], m['valid_loss'] * share) for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     if begins_with:
         model = load_model(begins_with)
@@ -49,28 +49,28 @@ def curve(run, begins_with=None):
 
 def last_loss(run):
     "Validation loss in nats per character, so that runs of one text can be compared."
-    return curve(run)['nats_per_character'][-1]
+    return validation_curve(run)['nats_per_character'][-1]
 
-def begin(name, text, i, a):
+def pretrain(name, text, i, a):
     "A first model of a text, trained with the i-th settings."
     run = Path(a.runs) / f'first_{name}_{i}'
-    if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **BEFORE[i]), text[0], run, text[1], resume=True)
+    if not (run / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **PRETRAINING[i]), text[0], run, text[1], resume=True)
     return run
 
 def main(a):
     texts = dict(captions=(('multi30k', 'en', 'de'), a.captions), sentences=(('text', 'en', 'de'), a.sentences))
     folder = Path(a.runs)
-    first = {name: min((begin(name, text, i, a) for i in range(len(BEFORE))), key=last_loss) for name, text in texts.items()}
+    first = {name: min((pretrain(name, text, i, a) for i in range(len(PRETRAINING))), key=last_loss) for name, text in texts.items()}
     curves = {}
     for name, other in (('sentences', 'captions'), ('captions', 'sentences')):      # learns `name`, comes from `other`
         tuned, fresh = folder / f'tuned_{name}_{first[other].name}', folder / f'fresh_{name}'
-        if not (tuned / 'model.safetensors').exists(): train(with_overrides(RunDirectory(first[other]).recipe, **TUNED), texts[name][0], tuned, texts[name][1], resume=True, finetune_from=first[other])
-        if not (fresh / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **TUNED), texts[name][0], fresh, texts[name][1], resume=True)
-        curves[name] = dict(tuned=curve(tuned, first[other]), fresh=curve(fresh))
+        if not (tuned / 'model.safetensors').exists(): train(with_overrides(RunDirectory(first[other]).recipe, **FINE_TUNING), texts[name][0], tuned, texts[name][1], resume=True, finetune_from=first[other])
+        if not (fresh / 'model.safetensors').exists(): train(get_recipe('multi30k_tiny', **FINE_TUNING), texts[name][0], fresh, texts[name][1], resume=True)
+        curves[name] = dict(tuned=validation_curve(tuned, first[other]), fresh=validation_curve(fresh))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, machine=f'{platform.machine()}, {os.cpu_count()} processors',
-                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece')}, seeds=[1], before=[*map(said, BEFORE)], tuned=said(TUNED),
-                   taken={name: said(BEFORE[int(run.name[-1])]) for name, run in first.items()}, first_losses={name: [last_loss(Path(a.runs) / f'first_{name}_{i}') for i in range(len(BEFORE))] for name in texts}, curves=curves)
+                   versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece')}, seeds=[1], before=[*map(format_overrides, PRETRAINING)], tuned=format_overrides(FINE_TUNING),
+                   taken={name: format_overrides(PRETRAINING[int(run.name[-1])]) for name, run in first.items()}, first_losses={name: [last_loss(Path(a.runs) / f'first_{name}_{i}') for i in range(len(PRETRAINING))] for name in texts}, curves=curves)
     text = json.dumps(results, indent=1)
     if a.out: Path(a.out).write_text(text + '\n')
     for name, c in curves.items():

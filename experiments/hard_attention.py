@@ -16,14 +16,14 @@ from annotated_transformer.background.recurrent import (
 from annotated_transformer.data.number_names import (
     exact_match, train_toy, number_names, random_batches, seeded_shuffle, SYMBOLS, teacher_forcing_loss)
 
-class Chooser(RecurrentTranslator):
+class HardAttentionTranslator(RecurrentTranslator):
     "Looks at the likeliest place where it is asked to."
     choose = False
     def attend(self, query, state, t):
         seen = super().attend(query, state, t)
         return state['read'].take_along_dim(self.attn_weights.argmax(-1)[..., None], 1) if self.choose else seen
 
-WAYS = {'soft': lambda: teacher_forcing_loss, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: lower_bound_loss,
+TRAINING_METHODS = {'soft': lambda: teacher_forcing_loss, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: lower_bound_loss,
         'REINFORCE, all helpers': reinforce_loss, 'without soft batches': lambda: reinforce_loss(soft_prob=0.),
         'without entropy': lambda: reinforce_loss(entropy_weight=0.), 'without baseline': lambda: reinforce_loss(baseline=False),
         'one reward for all steps': lambda: reinforce_loss(per_token_reward=False),
@@ -33,8 +33,8 @@ def run(way, seed, steps, every):
     numbers = seeded_shuffle(range(1000), seed=0)
     train, test = number_names(numbers[:800]), number_names(numbers[800:])
     torch.manual_seed(seed)
-    model = Chooser(RecurrentConfig(len(SYMBOLS), 48, score='general', P_drop=0., max_len=80))
-    points, loss = [], WAYS[way]()
+    model = HardAttentionTranslator(RecurrentConfig(len(SYMBOLS), 48, score='general', P_drop=0., max_len=80))
+    points, loss = [], TRAINING_METHODS[way]()
     def watched(model, *batch):
         if watched.step % every == 0:
             kept = torch.get_rng_state()
@@ -63,7 +63,7 @@ def main():
         command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread',
         versions={name: version(name) for name in ('torch', 'num2words')}, race={})
     for seed in range(args.seeds):
-        for way in WAYS:
+        for way in TRAINING_METHODS:
             runs = record['race'].setdefault(way, [])
             if any(r['seed'] == seed for r in runs): continue
             start = time.time()

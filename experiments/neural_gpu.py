@@ -19,12 +19,12 @@ from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.data.number_names import (
     BOS, EOS, PAD, train_toy, number_speller, shift_right, seeded_shuffle, teacher_forcing_loss)
 from annotated_transformer.model.transformer import Transformer
-from recording import Parts, provenance
+from recording import ResultCache, provenance
 
-DROPS, FAMILIES, WAYS = (0., .1, .2, .3, .4), ('Neural GPU', 'Neural GPU, no shifts', 'LSTM, attention', 'Transformer'), ('at once', 'markov', 'tape')
+DROPOUT_RATES, FAMILIES, OUTPUT_MODES = (0., .1, .2, .3, .4), ('Neural GPU', 'Neural GPU, no shifts', 'LSTM, attention', 'Transformer'), ('at once', 'markov', 'tape')
 GROUPS = ('columns', 'sums', 'names', 'products')
-COLUMNS, SUMS = (8, 16, 32, 64, 128, 256), (4, 8, 12, 15, 20, 30, 50, 100, 200)
-BINS = (8, 12, 16, 20, 25, 31)        # places; each sum is padded to the next of them
+COLUMN_LENGTHS, SUM_LENGTHS = (8, 16, 32, 64, 128, 256), (4, 8, 12, 15, 20, 30, 50, 100, 200)
+LENGTH_BINS = (8, 12, 16, 20, 25, 31)        # places; each sum is padded to the next of them
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--only', nargs='+', default=list(GROUPS), choices=GROUPS, metavar='GROUP', help=f'groups of runs to work at: {", ".join(GROUPS)}')
@@ -33,10 +33,10 @@ p.add_argument('--updates', type=float, default=1., help='share of the updates, 
 p.add_argument('--runs', type=Path, default=Path('runs/neural_gpu'), help='folder of what is done')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
-def bits(number, k): return torch.tensor([[number >> i & 1 for i in range(k)]])
-def draw(n, k): return torch.randint(2, (2, n, k))
+def to_bits(number, k): return torch.tensor([[number >> i & 1 for i in range(k)]])
+def sample_bits(n, k): return torch.randint(2, (2, n, k))
 
-def products(a, b, joined=True):
+def encode_products(a, b, joined=True):
     "a × b, written as `make_addition` writes a + b, with 2k bits."
     n, k = a.shape
     columns = torch.zeros(n, 2 * k + 1, dtype=torch.long)
@@ -48,35 +48,35 @@ def products(a, b, joined=True):
     return make_addition(a, b, True)[0], F.pad(torch.stack(found, 1) + 1, (0, 1))
 
 @torch.no_grad()
-def right(net, x, y): return (net(x).argmax(-1) == y).all(1).float().mean().item()
+def sequence_accuracy(net, x, y): return (net(x).argmax(-1) == y).all(1).float().mean().item()
 
 def mean_loss(net, *batches): return sum(F.cross_entropy(net(x).mT, y) for x, y in batches) / len(batches)
 
-def columns(P_drop, seed, share):
+def train_on_columns(P_drop, seed, share):
     "One below the other, 3 and 8 bits: how many are right by length, the longest carry up to which all are right in numbers of 256 bits, and all sums of 1 and 2 bits."
     torch.manual_seed(seed)
     net = NeuralGPU(5, 3, 36, P_drop)
-    train_toy(net, lambda: [make_addition(*draw(16, k)) for k in (3, 8)], max(20, round(250 * share)), .02, mean_loss)
-    exact = [right(net, *make_addition(*draw(100, k))) for k in COLUMNS]
+    train_toy(net, lambda: [make_addition(*sample_bits(16, k)) for k in (3, 8)], max(20, round(250 * share)), .02, mean_loss)
+    exact = [sequence_accuracy(net, *make_addition(*sample_bits(100, k))) for k in COLUMN_LENGTHS]
     def carries(c, L=256):      # 1 + 11…1 in numbers of 256 bits, from every 64th column
-        rows = [(bits(1 << i, L), bits((2 ** c - 1) << i, L)) for i in range(0, L - c + 1, 64)]
-        return right(net, *make_addition(*(torch.cat(side) for side in zip(*rows)))) == 1
+        rows = [(to_bits(1 << i, L), to_bits((2 ** c - 1) << i, L)) for i in range(0, L - c + 1, 64)]
+        return sequence_accuracy(net, *make_addition(*(torch.cat(side) for side in zip(*rows)))) == 1
     lengths = [*range(1, 13), 14, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256]
     wrong = next((i for i, c in enumerate(lengths) if not carries(c)), len(lengths))
-    short = [right(net, *make_addition(*(torch.tensor([[i >> j & 1 for j in range(k)] for i in side]) for side in zip(*((i, j) for i in range(2 ** k) for j in range(2 ** k)))))) for k in (1, 2)]
+    short = [sequence_accuracy(net, *make_addition(*(torch.tensor([[i >> j & 1 for j in range(k)] for i in side]) for side in zip(*((i, j) for i in range(2 ** k) for j in range(2 ** k)))))) for k in (1, 2)]
     return dict(exact=exact, carried=lengths[wrong - 1] if wrong else 0, short=short)
 
-def in_bins(task, bins):
+def sample_binned_batches(task, bins):
     "A batch for each bin: numbers of a length that fits, now and then of a shorter one, and empty places up to the bin."
     batches = []
     for low, L in zip((2, *bins), bins):
         fitting = range(max(1, low // 2), (L - 1) // 2 + 1)
         k = random.choice(fitting) if random.random() > .05 else random.randint(1, fitting[-1])
-        x, y = task(*draw(16, k), True)
+        x, y = task(*sample_bits(16, k), True)
         batches.append((F.pad(x, (0, L - x.size(1))), F.pad(y, (0, L - y.size(1)))))
     return batches
 
-def as_translation(batches):
+def to_seq2seq_batch(batches):
     "Symbols two higher, for BOS and EOS; one batch of all."
     L = max(x.size(1) for x, _ in batches)
     src = torch.cat([F.pad(torch.where(x > 0, x + 2, PAD), (0, L - x.size(1))) for x, _ in batches])
@@ -88,36 +88,36 @@ def as_translation(batches):
     return src, torch.cat(tgt)
 
 @torch.no_grad()
-def all_right(net, x, y):
+def exact_match_rate(net, x, y):
     "Greedy writing is right just when each token is the likeliest after the right ones."
-    if isinstance(net, NeuralGPU): return right(net, x, y)
-    src, tgt = as_translation([(x, y)])
+    if isinstance(net, NeuralGPU): return sequence_accuracy(net, x, y)
+    src, tgt = to_seq2seq_batch([(x, y)])
     return ((net(src, shift_right(tgt)).argmax(-1) == tgt) | (tgt == PAD)).all(1).float().mean().item()
 
-def made(family, m):
+def build_model(family, m):
     if family.startswith('Neural GPU'): return NeuralGPU(5, 3, m, .1, 'no shifts' not in family), .48 / m
     if family == 'Transformer': return Transformer(TransformerConfig(vocab_size=8, d_model=128, N=3, h=4, d_ff=512, P_drop=.1)), 1e-3
     return RecurrentTranslator(RecurrentConfig(8, 128, cell='lstm', score='general', P_drop=.1)), 3e-3
 
-def learn(family, seed, share, task=make_addition, m=48, bins=BINS, updates=2000):
+def train_and_evaluate(family, seed, share, task=make_addition, m=48, bins=LENGTH_BINS, updates=2000):
     "In a row: how many are right by length, and with carries of every length in numbers of 15 bits."
     torch.manual_seed(seed); random.seed(seed)
     start = time.time()
-    net, lr = made(family, m)
+    net, lr = build_model(family, m)
     own = isinstance(net, NeuralGPU)
-    batches = (lambda: in_bins(task, bins)) if own else lambda: as_translation(in_bins(task, bins))
+    batches = (lambda: sample_binned_batches(task, bins)) if own else lambda: to_seq2seq_batch(sample_binned_batches(task, bins))
     losses = train_toy(net, batches, max(20, round(updates * share)), lr, mean_loss if own else teacher_forcing_loss)
     longest = (bins[-1] - 1) // 2
-    exact = {k: all_right(net, *task(*draw(200 if k <= 30 else 50, k), True)) for k in SUMS}
+    exact = {k: exact_match_rate(net, *task(*sample_bits(200 if k <= 30 else 50, k), True)) for k in SUM_LENGTHS}
     chains = {}
     if task is make_addition:
         for c in range(1, longest + 1):    # 1 + 11…1, shifted to every place where it fits
-            rows = [(bits(1 << i, longest), bits((2 ** c - 1) << i, longest)) for i in range(longest - c + 1)]
-            chains[c] = all_right(net, *task(*(torch.cat(side) for side in zip(*rows)), True))
+            rows = [(to_bits(1 << i, longest), to_bits((2 ** c - 1) << i, longest)) for i in range(longest - c + 1)]
+            chains[c] = exact_match_rate(net, *task(*(torch.cat(side) for side in zip(*rows)), True))
     return dict(exact=exact, chains=chains, loss=sum(losses[-50:]) / len(losses[-50:]), curve=[sum(losses[i:i + 50]) / 50 for i in range(0, len(losses), 50)],
                 longest=longest, parameters=sum(w.numel() for w in net.parameters()), lr=lr, minutes=(time.time() - start) / 60)
 
-def names(way, seed, share):
+def train_on_number_names(way, seed, share):
     english, german = number_speller('en'), number_speller('de')
     letters = ['', *sorted({c for n in range(1000) for c in f'{n}{english(n)}{german(n)}'})]
     n = max(len(name(i)) for i in range(1000) for name in (english, german)) + 1
@@ -139,10 +139,10 @@ def names(way, seed, share):
 
 def main(a):
     torch.set_num_threads(1)
-    once = Parts(a.runs / 'parts', f'{a.updates}').once
+    once = ResultCache(a.runs / 'parts', f'{a.updates}').get_or_compute
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
-    jobs = dict(columns=(DROPS, min(6, 2 * a.seeds), columns), sums=(FAMILIES, a.seeds, learn), names=(WAYS, min(3, a.seeds), names),
-                products=(('Neural GPU',), min(2, a.seeds), lambda *args: learn(*args, products, 96, BINS[:-1])))
+    jobs = dict(columns=(DROPOUT_RATES, min(6, 2 * a.seeds), train_on_columns), sums=(FAMILIES, a.seeds, train_and_evaluate), names=(OUTPUT_MODES, min(3, a.seeds), train_on_number_names),
+                products=(('Neural GPU',), min(2, a.seeds), lambda *args: train_and_evaluate(*args, encode_products, 96, LENGTH_BINS[:-1])))
     record = {}
     for group in a.only:
         arms, seeds, work = jobs[group]
@@ -150,6 +150,6 @@ def main(a):
         keys = sorted(((arm, seed) for arm in arms for seed in range(count[arm])), key=lambda key: (key[0] == 'Transformer', key[1]))
         found = {key: once(place(group, *key), lambda: work(*key, a.updates)) for key in keys}
         record[group] = {str(arm): [found[arm, seed] for seed in range(count[arm])] for arm in arms}
-    if a.out: a.out.write_text(json.dumps(provenance('torch') | dict(lengths=dict(columns=COLUMNS, sums=SUMS)) | record, indent=1, ensure_ascii=False) + '\n')
+    if a.out: a.out.write_text(json.dumps(provenance('torch') | dict(lengths=dict(columns=COLUMN_LENGTHS, sums=SUM_LENGTHS)) | record, indent=1, ensure_ascii=False) + '\n')
 
 if __name__ == '__main__': main(p.parse_args())

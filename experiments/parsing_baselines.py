@@ -23,10 +23,10 @@ def right_branching(words, tags):
     for leaf in reversed(leaves): tree = Tree('VP', (leaf, tree))
     return Tree('S', tree.children or (tree,))
 
-PRM = 'DEBUG 0\nMAX_ERROR 100000\nCUTOFF_LEN 40\nLABELED 1\nDELETE_LABEL_FOR_LENGTH -NONE-\nEQ_LABEL ADVP PRT\n' + ''.join(
+EVALB_PARAMS = 'DEBUG 0\nMAX_ERROR 100000\nCUTOFF_LEN 40\nLABELED 1\nDELETE_LABEL_FOR_LENGTH -NONE-\nEQ_LABEL ADVP PRT\n' + ''.join(
     f'DELETE_LABEL {tag}\n' for tag in ('TOP', '-NONE-', ',', ':', '``', "''", '.'))
 
-def binary(label, children, horizontal):
+def binarize(label, children, horizontal):
     """The rules of one constituent, at most two symbols on the right. What is still to come is a symbol that begins with @: if
     `horizontal` is None it says which parts these are, so that a long rule stays what it is; else it knows the last so many sisters."""
     left = label
@@ -42,10 +42,10 @@ class Grammar:
         rules, self.seen, self.alike, self.tags = Counter(), defaultdict(Counter), defaultdict(Counter), Counter()
         for tree in trees:
             rules['ROOT', (tree.label + '^ROOT' * parents,)] += 1
-            for node, above in with_parent(tree):
+            for node, above in walk_with_parents(tree):
                 if node.word: self.seen[node.word][node.label] += 1; continue
                 children = [c.label + ('' if c.word or not parents else f'^{node.label}') for c in node.children]
-                for rule in binary(node.label + f'^{above}' * parents, children, horizontal): rules[rule] += 1
+                for rule in binarize(node.label + f'^{above}' * parents, children, horizontal): rules[rule] += 1
         for word, tags in self.seen.items():
             self.tags.update(tags)
             if tags.total() == 1: self.alike[_word_signature(word)].update(tags), self.alike['anything'].update(tags)
@@ -73,11 +73,11 @@ class Grammar:
                 row[self.index[tag]] = np.log(share * n / self.tags[tag])
         return scores
 
-def with_parent(tree, above='ROOT'):
+def walk_with_parents(tree, above='ROOT'):
     yield tree, above
-    for child in tree.children: yield from with_parent(child, tree.label)
+    for child in tree.children: yield from walk_with_parents(child, tree.label)
 
-def chart(grammar, leaves):
+def cky_chart(grammar, leaves):
     "(n, n + 1, symbols): the log probability of the best tree of each symbol over each span. CKY, a cell at a time."
     n, size = leaves.shape
     best = np.full((n, n + 1, size), -np.inf)
@@ -98,7 +98,7 @@ def chart(grammar, leaves):
                 cell[:] = longer
     return best
 
-def best_trees(grammar, best, leaves, words, i, j, symbol):
+def backtrace(grammar, best, leaves, words, i, j, symbol):
     "The parts that the best tree of a symbol over a span has; what led to it is searched again."
     (a1, b1, p1), (a2, b2, c2, p2) = grammar.one, grammar.two
     name = grammar.symbols[symbol]
@@ -109,29 +109,29 @@ def best_trees(grammar, best, leaves, words, i, j, symbol):
     if pairs.size and pairs.max() >= chains.max(initial=-np.inf):
         split, rule = np.unravel_index(pairs.argmax(), pairs.shape)
         k, rule = i + 1 + split, twos.start + rule
-        parts = best_trees(grammar, best, leaves, words, i, k, b2[rule]) + best_trees(grammar, best, leaves, words, k, j, c2[rule])
-    else: parts = best_trees(grammar, best, leaves, words, i, j, b1[ones.start + chains.argmax()])
+        parts = backtrace(grammar, best, leaves, words, i, k, b2[rule]) + backtrace(grammar, best, leaves, words, k, j, c2[rule])
+    else: parts = backtrace(grammar, best, leaves, words, i, j, b1[ones.start + chains.argmax()])
     return parts if name[0] == '@' or name == 'ROOT' else [Tree(name.split('^')[0], tuple(parts))]
 
 def parse(grammar, words, tags=None):
     "The most probable tree and its log probability; None if the grammar has no tree for the sentence."
     leaves = grammar.leaves(words, tags)
-    best, root = chart(grammar, leaves), grammar.index['ROOT']
+    best, root = cky_chart(grammar, leaves), grammar.index['ROOT']
     if best[0, len(words), root] == -np.inf: return None, -np.inf
-    return best_trees(grammar, best, leaves, words, 0, len(words), root)[0], best[0, len(words), root]
+    return backtrace(grammar, best, leaves, words, 0, len(words), root)[0], best[0, len(words), root]
 
 def evalb(binary, predicted, gold):
     "What EVALB prints of the same trees, with the rules of COLLINS.prm and gold tags: for all, for sentences of at most 40 words."
     with tempfile.TemporaryDirectory() as folder:
         put = lambda name, text: (Path(folder) / name).write_text(text)
-        put('prm', PRM), put('gold', ''.join(f'(TOP {t})\n' for t in gold)), put('test', ''.join(f'(TOP {t})\n' if t else '\n' for t in predicted))
+        put('prm', EVALB_PARAMS), put('gold', ''.join(f'(TOP {t})\n' for t in gold)), put('test', ''.join(f'(TOP {t})\n' if t else '\n' for t in predicted))
         shown = subprocess.run([binary, '-p', 'prm', 'gold', 'test'], cwd=folder, capture_output=True, text=True).stdout
     names = {'Bracketing FMeasure': 'F1', 'Bracketing Recall': 'recall', 'Bracketing Precision': 'precision', 'Complete match': 'exact',
              'Number of Valid sentence': 'sentences'}
     return [{names[key.strip()]: float(value) for key, value in re.findall(r'^(.+?)= +(\S+)$', part, re.MULTILINE) if key.strip() in names}
             for part in re.split(r'^-- .*$', shown, flags=re.MULTILINE)[1:]]
 
-def retagged(tree, tags):
+def replace_tags(tree, tags):
     "A tree with other tags: EVALB deletes by them, so that the right ones decide."
     tags = iter(tags)
     def again(node): return Tree(next(tags), word=node.word) if node.word else Tree(node.label, tuple(map(again, node.children)))
@@ -153,14 +153,14 @@ def run(train, gold, trees=None, given=False, **settings):
         failed += found is None
         found = found or right_branching(tree.words, tree.tags)
         hits += sum(a == b for a, b in zip(found.tags, tree.tags))
-        predicted.append(retagged(found, tree.tags))
+        predicted.append(replace_tags(found, tree.tags))
     result = dict(trees=len(train), failed=failed, tags=100 * hits / sum(len(t.words) for t in gold), all=score_trees(predicted, gold),
                   at_most_40=score_trees(predicted, gold, max_words=40), counts=_bracket_counts(predicted, gold).tolist())
     if grammar: result |= dict(symbols=len(grammar.symbols), rules=len(grammar.one[0]) + len(grammar.two[0]))
     if binary := os.environ.get('EVALB'): result['EVALB'] = evalb(binary, predicted, gold)
     return result | dict(minutes=(time.process_time() - start) / 60)
 
-def facts(data):
+def corpus_statistics(data):
     "Counts of what there is: trees, words, their linear forms, and how many of these are read back as the same tree."
     every, dev = [tree for trees in data.values() for tree in trees], data['development']
     back = sum(delinearize(linearize(t), t.words, t.tags) == t == delinearize(linearize(t, tags=True), t.words) for t in every)
@@ -180,7 +180,7 @@ def main():
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = json.loads(args.out.read_text()) if args.out.exists() else dict(
         command='python ' + ' '.join(sys.argv), commit=commit, machine=f'{platform.machine()}, one thread',
-        versions=dict(python=platform.python_version(), numpy=version('numpy')), data=facts(data), runs={})
+        versions=dict(python=platform.python_version(), numpy=version('numpy')), data=corpus_statistics(data), runs={})
     for name, settings in PARSERS.items():
         if name in record['runs']: continue
         record['runs'][name] = result = run(data['train'], data['development'], **settings)

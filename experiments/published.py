@@ -27,16 +27,16 @@ p.add_argument('--note', default='', help='what else is to be said of the runs, 
 p.add_argument('--out', help='write the results to this JSON file, too')
 PUBLISHED = {'source': 'Wu et al. 2021, Transformer-Tiny', 'updates': 8000, 'tokens': 8192, 'lower-cased tokenised BLEU': 41.02}
 
-def pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{stem}.{lang}.gz' for lang in ('en', 'de')))))
+def load_pairs(data, stem): return map(list, zip(*read_parallel(*(Path(data) / f'{stem}.{lang}.gz' for lang in ('en', 'de')))))
 
-def hours(run):
+def training_hours(run):
     "What the updates took, by the speeds in the log: a run that was interrupted has no other clock."
     data = load_batches(Path(run) / 'data/train', RunDirectory(run).recipe.data.max_tokens, 0, 0)
     tokens = sum(n - 1 for n in load_from_disk(Path(run) / 'data/train')['n_tgt']) / len(data)
     lines = [m for m in RunDirectory(run).metrics() if 'loss' in m]
     return sum(tokens * (m['step'] - before) / m['tokens_per_s'] for m, before in zip(lines, [0, *(m['step'] for m in lines)])) / 3600
 
-def of_last(run, n):
+def average_last(run, n):
     "The mean of the last n checkpoints, without writing it."
     model, parts = load_model(run), [safetensors.torch.load_file(c / 'model.safetensors') for c in RunDirectory(run).checkpoints()[-n:]]
     model.load_state_dict({k: sum(part[k].double() for part in parts).div(len(parts)).float() for k in parts[0]}, strict=False)
@@ -44,7 +44,7 @@ def of_last(run, n):
     return Translator([model.eval()], tokenizer, config)
 
 def main(a):
-    test, valid, key = [*pairs(a.data, 'test_2016_flickr')], [*pairs(a.data, 'val')], 'lower-cased tokenised BLEU'
+    test, valid, key = [*load_pairs(a.data, 'test_2016_flickr')], [*load_pairs(a.data, 'val')], 'lower-cased tokenised BLEU'
     of = lambda translator, data, beam=5, alpha=.6: evaluate(translator, *data, beam, alpha)
     rows, translations = [], []
     for run in a.runs:
@@ -55,16 +55,16 @@ def main(a):
         print(f'{run}: {scores[key]:.2f} on test_2016_flickr', flush=True)
     first, steps = a.runs[0], {}
     for name, translator, settings in (
-            ('as reported: mean of 10, beam 5, α 0.6', of_last(first, 10), {}), ('mean of 5', of_last(first, 5), {}), ('last checkpoint alone', of_last(first, 1), {}),
-            ('best checkpoint alone', Translator.from_pretrained(first, weights='best'), {}), ('greedy', of_last(first, 10), dict(beam=1)),
-            ('beam 10', of_last(first, 10), dict(beam=10)), ('α 0', of_last(first, 10), dict(alpha=0.)), ('α 1', of_last(first, 10), dict(alpha=1.)),
-            ('α 1.5', of_last(first, 10), dict(alpha=1.5))):
+            ('as reported: mean of 10, beam 5, α 0.6', average_last(first, 10), {}), ('mean of 5', average_last(first, 5), {}), ('last checkpoint alone', average_last(first, 1), {}),
+            ('best checkpoint alone', Translator.from_pretrained(first, weights='best'), {}), ('greedy', average_last(first, 10), dict(beam=1)),
+            ('beam 10', average_last(first, 10), dict(beam=10)), ('α 0', average_last(first, 10), dict(alpha=0.)), ('α 1', average_last(first, 10), dict(alpha=1.)),
+            ('α 1.5', average_last(first, 10), dict(alpha=1.5))):
         steps[name] = of(translator, valid, **settings)[0][key]
         print(f'validation, {name}: {steps[name]:.2f}', flush=True)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, trained_with=a.commits and a.commits.split(','),
                    train='transformer_train --recipe multi30k_tiny --dataset multi30k --data_dir data/multi30k --output_dir runs/multi30k_seed0',
-                   machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=[hours(run) for run in a.runs],
+                   machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=[training_hours(run) for run in a.runs],
                    versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, published=PUBLISHED,
                    runs=rows, validation=steps, samples=[*map(list, zip(test[0], translations[0], test[1]))][:5])
     if len(a.runs) > 1:

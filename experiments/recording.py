@@ -27,17 +27,17 @@ def read_arguments(parser, recipe):
     if 'dataset' in given: a.corpus = a.dataset, a.source_lang, a.target_lang
     return a
 
-class Parts:
+class ResultCache:
     "Parts of a record, each in a file of its own as soon as it is made: an interrupted command goes on, and several may share the work."
     def __init__(self, folder, settings):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        if (was := self.once('settings', lambda: settings, quiet=True)) != settings:
+        if (was := self.get_or_compute('settings', lambda: settings, quiet=True)) != settings:
             sys.exit(f'error: {self.folder} was begun with other settings, {was}: choose another --runs')
 
     def has(self, name): return (self.folder / f'{name}.json').exists()
 
-    def once(self, name, make, quiet=False):
+    def get_or_compute(self, name, make, quiet=False):
         "What `make` gives, as it was written down before, or made now."
         path = self.folder / f'{name}.json'
         if not path.exists():

@@ -18,7 +18,7 @@ from statistics import median
 import torch
 from torch import nn
 from annotated_transformer.analysis.table_2 import (
-    bleu_by_length, families, update_flops)
+    bleu_by_length, _MODEL_FAMILIES, _count_step_flops)
 from annotated_transformer.utils.plotting import n_parameters
 from annotated_transformer.inference.evaluation import evaluate, load_test_split
 from annotated_transformer.run_directory import RunDirectory
@@ -30,14 +30,14 @@ from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.data.tokenizer import moses_lc
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from recording import Parts, add_corpus, provenance, read_arguments
+from recording import ResultCache, add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
 add_corpus(p)
 p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny', 'bytenet_tiny', 'convs2s_tiny', 'transformer_tiny'],
-               choices=families, help='recipes to compare; one of them is the yardstick')
-p.add_argument('--only', nargs='+', choices=families, help='families that this process works at')
+               choices=_MODEL_FAMILIES, help='recipes to compare; one of them is the yardstick')
+p.add_argument('--only', nargs='+', choices=_MODEL_FAMILIES, help='families that this process works at')
 p.add_argument('--yardstick', default='transformer_tiny', help='whose arithmetic and time the others get')
 p.add_argument('--updates', type=int, default=1200, help='of the yardstick')
 p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1], help='peaks of the learning rate to choose from, ascending')
@@ -46,13 +46,13 @@ p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--rounds', type=int, default=5, help='of the measurement of time')
 p.add_argument('--runs', type=Path, default=Path('runs/table2'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
-EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
+LENGTH_BIN_EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
 
 def main(a):
     torch.set_num_threads(1)
     a.runs.mkdir(parents=True, exist_ok=True)
     corpus = '_'.join(a.corpus)
-    once = Parts(a.runs / f'{corpus}_parts', {k: list(v) if k == 'corpus' else v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}).once
+    once = ResultCache(a.runs / f'{corpus}_parts', {k: list(v) if k == 'corpus' else v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}).get_or_compute
     mine = a.only or a.families
     def recipe(name, **changes): return get_recipe(name, **a.changes | changes)
     def learn(run, name, steps, rate, seed=0, until=None):
@@ -73,7 +73,7 @@ def main(a):
         optimizers = {name: adam(model) for name, model in models.items()}
         for name, model in models.items(): found[name] = dict(
             parameters=n_parameters(model), embeddings=sum(p.numel() for p in {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Embedding)}.values()),
-            flops=sum(update_flops(model, *b) for b in batches) / len(batches), seconds_of_rounds=[])
+            flops=sum(_count_step_flops(model, *b) for b in batches) / len(batches), seconds_of_rounds=[])
         for i, (src, tgt) in enumerate(batches):
             for name, model in models.items():
                 start = time.process_time()
@@ -110,7 +110,7 @@ def main(a):
         tokens = moses_lc(written, translator.config['target_lang']), moses_lc(references, translator.config['target_lang'])
         lines = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
         return {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
-            updates=steps, by_length=bleu_by_length(sources, *tokens, EDGES), valid_loss=lines[-1]['valid_loss'],
+            updates=steps, by_length=bleu_by_length(sources, *tokens, LENGTH_BIN_EDGES), valid_loss=lines[-1]['valid_loss'],
             curve=[(m['step'], m['valid_loss']) for m in lines], samples=[*zip(sources, references, written)][:3])
     def scored(name, rate, seed, until):
         run = a.runs / f'{corpus}_{name}_{rate:g}_{seed}'
@@ -130,7 +130,7 @@ def main(a):
     if {*mine} < {*a.families}: print('done: ' + ', '.join(mine) + '; without --only, the record is written when all are there'); return
     runs = {name: {what: [read(name, rates[name], seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
     done = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses') | dict(
-                corpus=corpus, updates=a.updates, yardstick=a.yardstick, edges=EDGES, budget=budget, cost=cost,
+                corpus=corpus, updates=a.updates, yardstick=a.yardstick, edges=LENGTH_BIN_EDGES, budget=budget, cost=cost,
                 rates=rates, probe={name: {f'{rate:g}': loss for rate, loss in tried.items()} for name, tried in probes.items()}, ends=ends, runs=runs)
     if a.out: a.out.write_text(json.dumps(done, indent=1, ensure_ascii=False) + '\n')
     for name in a.families:

@@ -17,14 +17,14 @@ from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.model.config import count_parameters
 from annotated_transformer.inference.evaluation import evaluate, load_test_split
-from annotated_transformer.analysis.hardware import peaks, train_flops, training_memory
+from annotated_transformer.analysis.hardware import PEAK_FLOPS, train_flops, training_memory
 from annotated_transformer.run_directory import RunDirectory, load_model, RunLockedError
 from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import Objective, validate
 from annotated_transformer.analysis.table_3 import (
-    score_rank, table3, variation, verdicts)
+    _effective_rank, TABLE_3, table3_recipe, verdicts)
 from recording import add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -39,11 +39,11 @@ p.add_argument('--runs', type=Path, default=Path('runs/table3'), help='folder of
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 p.add_argument('--dry_run', action='store_true', help='check and estimate only; needs no data')
 
-def chosen(rows):
+def select_rows(rows):
     "The rows that --rows names, base first."
-    found = [row for row in table3 if any(row == word or row.startswith(f'{word}_') for word in rows.split(','))]
-    if bad := [word for word in rows.split(',') if not any(row == word or row.startswith(f'{word}_') for row in table3)]:
-        sys.exit(f'error: --rows: no row or group {bad[0]!r}; known: A, B, C, D, E, {", ".join(table3)}')
+    found = [row for row in TABLE_3 if any(row == word or row.startswith(f'{word}_') for word in rows.split(','))]
+    if bad := [word for word in rows.split(',') if not any(row == word or row.startswith(f'{word}_') for row in TABLE_3)]:
+        sys.exit(f'error: --rows: no row or group {bad[0]!r}; known: A, B, C, D, E, {", ".join(TABLE_3)}')
     return ['base', *(row for row in found if row != 'base')]
 
 def estimate(rows, a, length=30, gpus=8, card='A100', share=.4):
@@ -51,30 +51,30 @@ def estimate(rows, a, length=30, gpus=8, card='A100', share=.4):
     print(f'sentences of {length} tokens; {gpus} {card} at {share:.0%} of their peak in bfloat16\n'
           f'{"row":<10} {"parameters":>10} {"updates":>8} {"a GPU holds":>12} {"FLOPs":>8} {"hours":>8}')
     for row in rows:
-        r = variation(row, a.scale, **a.changes)
+        r = table3_recipe(row, a.scale, **a.changes)
         tokens, steps = r.data.max_tokens, r.schedule.max_steps
         if tokens // gpus < r.model.max_len and a.scale == 'paper':
             print(f'{row}: a sentence of max_len={r.model.max_len} tokens has a batch of {tokens // gpus} to itself on each of {gpus} GPUs')
         flops = train_flops(r.model, tokens / length, length, length) * steps
         memory = training_memory(r.model, max(1, tokens // gpus // length), length, length)['peak']
         print(f'{row:<10} {count_parameters(r.model):>10,} {steps:>8,} {memory / 2**30:>8.2f} GiB {flops:>8.1e} '
-              f'{flops / (gpus * peaks[card] * share) / 3600:>8.3f}')
+              f'{flops / (gpus * PEAK_FLOPS[card] * share) / 3600:>8.3f}')
 
 @torch.no_grad()
-def looks(model, run, n=20, least=16):
+def attention_statistics(model, run, n=20, least=16):
     "Of the encoder's heads over n validation sentences: how many singular values their scores use, and their largest weight."
     rank, largest = [], []
     for m in (heads := [layer.self_attn for layer in model.encoder.layers]): m.need_weights = True
     for ids in [ids for ids in load_from_disk(run / 'data/valid')['src'] if len(ids) >= least][:n]:
         model.encode(torch.tensor([ids]))
         weights = torch.cat([m.attn_weights[0] for m in heads])            # (N h, T, T)
-        rank.append(score_rank(weights).mean().item()); largest.append(weights.amax(-1).mean().item())
+        rank.append(_effective_rank(weights).mean().item()); largest.append(weights.amax(-1).mean().item())
     return dict(score_rank=mean(rank), largest_weight=mean(largest))
 
-def learn(run, row, seed, a):
+def train_row(run, row, seed, a):
     "Train; one process here, as many as accelerate is configured for at the paper's size."
     changes = a.changes | dict(seed=seed)
-    if a.scale == 'mini': return train(variation(row, **changes), a.corpus, run, a.data, resume=True)
+    if a.scale == 'mini': return train(table3_recipe(row, **changes), a.corpus, run, a.data, resume=True)
     subprocess.run([sys.executable, '-m', 'accelerate.commands.launch', '-m', 'annotated_transformer.training', '--recipe', row, '--dataset', a.dataset, '--source_lang', a.source_lang, '--target_lang', a.target_lang,
                     *(['--data_dir', a.data] if a.data else []), '--output_dir', str(run), *(word for k, v in changes.items() for word in (f'--{k}', str(v))), '--resume'], check=True)
 
@@ -83,7 +83,7 @@ def score(run, recipe):
     model, lines = load_model(run), RunDirectory(run).metrics()
     with torch.no_grad(): loss, accuracy = validate(Objective(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *load_test_split(run))
-    return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | looks(model.eval(), run) | {
+    return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | attention_statistics(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
         curve=[(m['step'], m['valid_loss']) for m in lines if 'valid_loss' in m], last_train_loss=[m['loss'] for m in lines if 'loss' in m][-1])
 
@@ -92,7 +92,7 @@ def write(path, value):
     new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(value)); new.replace(path)
 
 def main(a):
-    rows = chosen(a.table_for)
+    rows = select_rows(a.table_for)
     if a.dry_run: return estimate(rows, a)
     if a.scale == 'mini': torch.set_num_threads(1)
     name = '_'.join(a.corpus)
@@ -110,18 +110,18 @@ def main(a):
         for row, seed in todo:
             if part(row, seed).exists(): continue
             run, start = a.runs / f'{name}_{a.scale}_{row}_{seed}', time.time()
-            try: learn(run, row, seed, a)
+            try: train_row(run, row, seed, a)
             except RunLockedError:
                 print(f'{row}, seed {seed}: another process is at it', flush=True); continue
-            found = score(run, variation(row, a.scale, **a.changes | dict(seed=seed))) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
+            found = score(run, table3_recipe(row, a.scale, **a.changes | dict(seed=seed))) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
             write(part(row, seed), found)
             left = len(missing(todo))
             print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)
     work(first(rows))
-    everything = chosen('A,B,C,D,E')
+    everything = select_rows('A,B,C,D,E')
     if a.second and not second.exists():          # decided once, over all rows, from the first seeds alone
         if left := missing(first(everything)): sys.exit(f'error: --second: {len(left)} first runs are missing, e.g. {left[0]}')
-        losses = {row: [read(r, seed)['loss'] for r, seed in first(everything) if r == row] for row in table3}
+        losses = {row: [read(r, seed)['loss'] for r, seed in first(everything) if r == row] for row in TABLE_3}
         write(second, [row for row, word in verdicts(losses).items() if word == 'undecided'])
     again = [key for key in further() if key[0] in rows]
     work(again)
@@ -129,7 +129,7 @@ def main(a):
         print(f'done; {len(left)} runs are missing for the record, first {left[0]}'); return
     runs = {row: [read(r, seed) for r, seed in first(rows) + again if r == row] for row in rows}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=name, changes=a.changes,
-                  expected={row: table3[row].expected for row in rows}, second=sorted({row for row, _ in again}), runs=runs)
+                  expected={row: TABLE_3[row].expected for row in rows}, second=sorted({row for row, _ in again}), runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))
 

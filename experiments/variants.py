@@ -22,27 +22,27 @@ from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import Objective, validate
-from annotated_transformer.analysis.variants import variant, variants
-from recording import Parts, provenance, read_arguments
+from annotated_transformer.analysis.variants import build_variant, _VARIANTS
+from recording import ResultCache, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
 p.add_argument('--model', help='a trained run, to compare length penalties on the validation captions')
-p.add_argument('--only', nargs='+', default=list(variants), choices=variants, metavar='NAME', help=f'variants to work at: {", ".join(variants)}')
+p.add_argument('--only', nargs='+', default=list(_VARIANTS), choices=_VARIANTS, metavar='NAME', help=f'variants to work at: {", ".join(_VARIANTS)}')
 p.add_argument('--seeds', type=int, default=2)
 p.add_argument('--base_seeds', type=int, default=7, help='of base, with which the others are compared')
 p.add_argument('--runs', type=Path, default=Path('runs/variants'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
-PENALTIES = {'((5 + length)/6)^α': lambda length, alpha=.6: ((5 + length) / 6) ** alpha, 'length^α': lambda length, alpha=.6: length ** alpha}
+LENGTH_PENALTIES = {'((5 + length)/6)^α': lambda length, alpha=.6: ((5 + length) / 6) ** alpha, 'length^α': lambda length, alpha=.6: length ** alpha}
 
-def learn(run, name, seed, a):
+def train_variant(run, name, seed, a):
     "Train a variant; its loss on the validation captions with the mean of the last checkpoints. A run that diverges has none."
-    recipe, model = variant(name, **a.changes | dict(seed=seed))
+    recipe, model = build_variant(name, **a.changes | dict(seed=seed))
     lost = lambda why: dict(loss=None, diverged=why, curve=curve())
     curve = lambda: [(m['step'], m['valid_loss']) for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     try:
         train(recipe, ('multi30k', 'en', 'de'), run, a.data, resume=True, model=model)
-        _, model = variant(name, **a.changes | dict(seed=seed))
+        _, model = build_variant(name, **a.changes | dict(seed=seed))
         model.load_state_dict(load_weights(RunDirectory(run).weights_file(), model), strict=False)
         model.eval()
     except NonFiniteError as e: return lost(str(e))
@@ -50,18 +50,18 @@ def learn(run, name, seed, a):
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in RunDirectory(run).metrics() if 'grad_norm' in m))
 
-def guess(run, vocab_size):
+def unigram_loss(run, vocab_size):
     "Loss on the validation captions of whoever knows how frequent each token is, and nothing else (every count one more): what learning has to beat."
     tokens = lambda split: [i for ids in load_from_disk(run / 'data' / split)['tgt'] for i in ids[1:]]
     train, valid = tokens('train'), tokens('valid')
     counts = Counter(train)
     return sum(math.log((len(train) + vocab_size) / (counts[i] + 1)) for i in valid) / len(valid)
 
-def search(a):
+def compare_length_penalties(a):
     "BLEU and length of the validation captions by beam, α and penalty, all by one model."
     sources, references = map(list, zip(*read_parallel(*(Path(a.data) / f'val.{lang}.gz' for lang in ('en', 'de')))))
     translator, rows, texts = Translator.from_pretrained(a.model), [], {}
-    for name, penalty in PENALTIES.items():
+    for name, penalty in LENGTH_PENALTIES.items():
         for alpha in (0., .3, .6, 1.):
             for beam in (1, 2, 4, 8, 16):
                 if beam == 1 and alpha or not alpha and name == 'length^α': continue        # greedy has no penalty; α = 0 is the same in both
@@ -75,16 +75,16 @@ def search(a):
 def main(a):
     torch.set_num_threads(1)
     parts = a.runs / 'parts'
-    once = Parts(parts, a.changes).once
+    once = ResultCache(parts, a.changes).get_or_compute
     place = lambda name, seed: f"{name.replace(', ', '_').replace(' ', '-').replace('√', '')}_{seed}"
-    read = lambda name, seed: once(place(name, seed), lambda: learn(a.runs / place(name, seed), name, seed, a))
+    read = lambda name, seed: once(place(name, seed), lambda: train_variant(a.runs / place(name, seed), name, seed, a))
     seeds = lambda name: range(a.base_seeds if name == 'base' else a.seeds)
     for name, seed in sorted(((name, seed) for name in a.only for seed in seeds(name)), key=lambda key: key[1]): read(name, seed)
-    searched = once('search', lambda: dict(rows=search(a)))['rows'] if a.model or (parts / 'search.json').exists() else None
-    if {*a.only} < {*variants}: return
+    searched = once('search', lambda: dict(rows=compare_length_penalties(a)))['rows'] if a.model or (parts / 'search.json').exists() else None
+    if {*a.only} < {*_VARIANTS}: return
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu') | dict(
-                  guess=guess(a.runs / place('base', 0), variant('base')[0].model.vocab_size),
-                  runs={name: [read(name, seed) for seed in seeds(name)] for name in variants}, search=searched)
+                  guess=unigram_loss(a.runs / place('base', 0), build_variant('base')[0].model.vocab_size),
+                  runs={name: [read(name, seed) for seed in seeds(name)] for name in _VARIANTS}, search=searched)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     for name, found in record['runs'].items(): print(f'{name:<32}', ' '.join(f"{r['loss'] or math.nan:.4f}" for r in found))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from annotated_transformer.analysis.table_3 import table3
+from annotated_transformer.analysis.table_3 import TABLE_3
 
 NBS = Path(__file__).resolve().parents[1] / 'nbs'
 
@@ -22,9 +22,9 @@ def verdict(chapter, key, space):
 
 def variations(p, **sides):
     "Effects of Table 3 as clear as they can be, on the side named, else open; p: that learned positions are as good."
-    return dict(effects={row: (side, side - .5, side + .5) for row in table3 if row != 'base' for side in [sides.get(row, 0)]},
+    return dict(effects={row: (side, side - .5, side + .5) for row in TABLE_3 if row != 'base' for side in [sides.get(row, 0)]},
                 alike_p=lambda *_: p, losses={}, order=SimpleNamespace(statistic=0, pvalue=1))
-PAPER = {row: 1 if v.ppl > table3['base'].ppl else -1 for row, v in table3.items()}
+PAPER = {row: 1 if v.ppl > TABLE_3['base'].ppl else -1 for row, v in TABLE_3.items()}
 REVERSE = {row: -side for row, side in PAPER.items()}
 
 def comparison(ours, best):

@@ -199,12 +199,12 @@ def slug(heading):
 
 def links(root):
     "Every link within the site, figure, citation and claim that a text names exists; a first cell is a title and one line."
-    from annotated_transformer.analysis.docs import defined
+    from annotated_transformer.analysis.docs import _list_definitions
     anchors, faults = {}, []
     for path in notebooks(root):
         code, text = list(cells(path)), list(cells(path, 'markdown'))
         found = anchors[page(path)] = {slug(h) for _, s, _ in text for h in re.findall(r'^#+ +(.+?) *$', s, re.MULTILINE)}
-        found |= {f'at-{key}' for key, _, _ in code} | {name.lower() for _, s, _ in code if s.startswith('#| exports') for name in defined(ast.parse(s).body)} | set(re.findall(r'\{#([\w-]+)', '\n'.join(s for _, s, _ in text)))
+        found |= {f'at-{key}' for key, _, _ in code} | {name.lower() for _, s, _ in code if s.startswith('#| exports') for name in _list_definitions(ast.parse(s).body)} | set(re.findall(r'\{#([\w-]+)', '\n'.join(s for _, s, _ in text)))
         labels = [m for _, s, _ in code for m in re.findall(r'^#\| *label: *(\S+)', s, re.MULTILINE)]
         found |= set(labels)
         faults += [f'{page(path)}: the label {x} is there twice: rename one' for x in sorted({x for x in labels if labels.count(x) > 1})]

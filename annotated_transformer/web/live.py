@@ -14,7 +14,7 @@ from ..inference.evaluation import load_test_split
 from ..data.number_names import number_speller
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
-from ..analysis.attention_maps import View, colours
+from ..analysis.attention_maps import HTMLView, HEAD_COLORS
 from ..utils.validation import UserError
 
 # %% ../../nbs/81_live.ipynb #live
@@ -23,7 +23,7 @@ def build_live_page(
     small:bool=False,    # a number, its translation, its attention, a row of switches
     bits:int=None,       # of each weight: 32, 16 or 8; 16, or 8 when small
     max_chars:int=3_000_000,  # letters that the page may have
-) -> View:               # a self-contained piece of HTML
+) -> HTMLView:               # a self-contained piece of HTML
     """The model of a run as a page that translates, and that can be taken apart. Raises
     ValueError if the model is another, or too large, and as `Translator` does."""
     bits = bits or (8 if small else 16)
@@ -41,7 +41,7 @@ def build_live_page(
     translator.models = [_quantize_model(model, bits)]
     data |= _page_data(translator, pairs, small)
     data = json.dumps(data, ensure_ascii=False, separators=(',', ':'))
-    return View(f"""<div class="transformer-live{' tl-small' * small}">
+    return HTMLView(f"""<div class="transformer-live{' tl-small' * small}">
 <style>{_STYLE_CSS}</style>{_FORM_HTML}
 <script type="application/json">{data.replace('<', chr(92) + 'u003c')}</script>
 <script type="application/octet-stream">{weights}</script></div>
@@ -200,7 +200,7 @@ def _page_data(
     words = {w for s in sources for w in re.findall(r'[^\s,.-]+', s)}
     return _page_texts(config, model, names) | dict(
         source=config['source_lang'], target=config['target_lang'], small=small,
-        colours=colours,
+        colours=HEAD_COLORS,
         names=names and each,
         words=sorted(words) if len(words) <= 300 else [], tests=tests, whole=right[()],
         most=max(map(len, translator.encode(sources))) * 3 // 2,

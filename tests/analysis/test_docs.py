@@ -9,7 +9,7 @@ from execnb.nbio import dict2nb
 from nbdev.config import get_config
 from nbdev.process import NBProcessor
 
-from annotated_transformer.analysis.docs import Anchors, Formulas, Relative
+from annotated_transformer.analysis.docs import _AnchorProc, _MathProc, _RelativeLinkProc
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ConfigParser()
@@ -34,7 +34,7 @@ def places(cells):
 
 def test_every_cell_and_definition_has_one_place():
     "An id may be the name of what the cell defines, a heading, or both; a class and a function may differ in case alone."
-    cells = page([Anchors], ('h', 'markdown', '## Sort Once'), ('sort-once', 'code', 'sort([2, 1])'),
+    cells = page([_AnchorProc], ('h', 'markdown', '## Sort Once'), ('sort-once', 'code', 'sort([2, 1])'),
                  ('sort', 'code', '#| exports\nclass Sort:\n    def run(self): pass\n\ndef sort(xs): return sorted(xs)'),
                  ('again', 'code', '#| exports\ndef sort(xs): return xs'), ('picture', 'code', '#| label: fig-sorted\n#| claim: C3.2a\nsort([])'))
     assert places(cells) == ['sort-once', 'at-sort-once', 'sort', 'sort.run', 'at-sort', 'at-again', 'at-picture', 'fig-sorted']
@@ -45,7 +45,7 @@ def test_links_within_the_site_are_relative(path, up):
     c = get_config(cfg_name=ROOT/'settings.ini')
     here, text = f'{c.doc_host}{c.doc_baseurl}', 'See [`f`]({}/x.html#f) and [there](https://example.org/x.html).'
     shown = dict(output_type='display_data', metadata={}, data={'text/markdown': ['one\n', text.format(here)]})
-    markdown, code = page([Relative], ('a', 'markdown', text.format(here)), ('b', 'code', 'show()', shown), path=path)
+    markdown, code = page([_RelativeLinkProc], ('a', 'markdown', text.format(here)), ('b', 'code', 'show()', shown), path=path)
     expected = f'See [`f`]({up}x.html#f) and [there](https://example.org/x.html).'
     assert markdown.source == expected and code.outputs[0].data['text/markdown'] == f'one\n{expected}'
 
@@ -53,7 +53,7 @@ def test_links_within_the_site_are_relative(path, up):
     ('$f(x)$ (or so)', '$f{(}x{)}$ (or so)'), ('$$\\sigma(a)\n= (b)$$', '$$\\sigma{(}a{)}\n= {(}b{)}$$'),
     ('$\\left(\\frac ab\\right)(c)$', '$\\left(\\frac ab\\right){(}c{)}$'), ('$\\bigl( a \\bigr)$', '$\\bigl( a \\bigr)$'),
     ('`$(x)$` costs $5 (or) $6', '`$(x)$` costs $5 (or) $6')])
-def test_a_parenthesis_grows_only_where_the_formula_says_so(before, after): assert page([Formulas], ('a', 'markdown', before))[0].source == after
+def test_a_parenthesis_grows_only_where_the_formula_says_so(before, after): assert page([_MathProc], ('a', 'markdown', before))[0].source == after
 
 def test_font_of_formulas():
     "What the style sheet asks for is there, goes to the site with its licence, and is light."

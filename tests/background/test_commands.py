@@ -4,10 +4,10 @@ import json
 import pytest
 from helpers import EN_DE, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, run, write_files
 
-from annotated_transformer.analysis.table_2 import families
+from annotated_transformer.analysis.table_2 import _MODEL_FAMILIES
 
 TINY = dict(d_model=32, vocab_size=100, max_tokens=512, max_steps=4, warmup_steps=2, average_checkpoints=1, save_every='2 steps', preprocessing='raw', max_len=80, byte_fallback=False)
-OTHERS = [name for name in families if name != 'transformer_tiny']
+OTHERS = [name for name in _MODEL_FAMILIES if name != 'transformer_tiny']
 
 def ran(result):
     assert result.returncode == 0, result.stderr

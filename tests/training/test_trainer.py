@@ -303,7 +303,7 @@ def test_every_process_speaks(folder):
     assert 'error: 2 processes were launched, but each is alone: there are no GPUs here' in result.stderr
 
 def test_tracker(folder):
-    small_run(folder, folder / 'tracked', track='tensorboard')
+    small_run(folder, folder / 'tracked', report_to='tensorboard')
     assert list((folder / 'tracked').rglob('events.out.tfevents*'))
     refused = launch(folder, folder / 'tracked-2', {}, 1, '--report_to', 'nothing', check=False)
     assert refused.returncode == 1 and 'tensorboard' in refused.stderr and 'Traceback' not in refused.stderr
