@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import torch
 import transformers
 from annotated_transformer.inference.evaluation import load_test_split
-from annotated_transformer.utils.io import sha256_file
+from annotated_transformer.utils.io import _sha256_file
 from annotated_transformer.inference.beam_search import length_penalty
 from annotated_transformer.export.transformers import to_transformers
 from annotated_transformer.data.tokenizer import moses_lc
@@ -123,7 +123,7 @@ def main(a):
 
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     record = dict(
-        command=' '.join(['python', *sys.argv]), commit=commit, machine=f'one thread of {os.cpu_count()}, {platform.machine()} CPU', run=dict(model=sha256_file(Path(a.run) / 'model.safetensors'), corpus=translator.config['corpus'],
+        command=' '.join(['python', *sys.argv]), commit=commit, machine=f'one thread of {os.cpu_count()}, {platform.machine()} CPU', run=dict(model=_sha256_file(Path(a.run) / 'model.safetensors'), corpus=translator.config['corpus'],
         text=translator.config['preprocessing'], updates=checkpoint_step(a.run)), sentences=len(lines), batch=a.batch, length_penalty=beta, transformers={})
     same = lambda old: all(old.get(k) == record[k] for k in ('run', 'sentences', 'length_penalty'))
     if a.out and Path(a.out).exists() and same(old := json.loads(Path(a.out).read_text())): record['transformers'] = old['transformers']
@@ -134,7 +134,7 @@ def main(a):
 
 def checkpoint_step(run):
     "After which update the weights were saved, where a checkpoint has the same."
-    same = [p.parent.name for p in Path(run).glob('checkpoints/step-*/model.safetensors') if sha256_file(p) == sha256_file(Path(run) / 'model.safetensors')]
+    same = [p.parent.name for p in Path(run).glob('checkpoints/step-*/model.safetensors') if _sha256_file(p) == _sha256_file(Path(run) / 'model.safetensors')]
     return int(same[0].removeprefix('step-')) if same else None
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

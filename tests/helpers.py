@@ -11,7 +11,7 @@ import safetensors.torch
 
 from annotated_transformer.cli.main import _run_command
 from annotated_transformer.data.number_names import number_speller
-from annotated_transformer.utils.io import sha256_file
+from annotated_transformer.utils.io import _sha256_file
 
 ROOT = Path(__file__).resolve().parents[1]
 EN_DE = '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'de'
@@ -79,7 +79,7 @@ def corrupt_weights(path, transform, checksums=None):
     with safetensors.safe_open(path, 'pt') as file: metadata = file.metadata()
     weights = safetensors.torch.load_file(path)
     safetensors.torch.save_file(transform(weights) or weights, path, metadata)
-    if checksums: checksums.write_text(''.join(f'{sha256_file(path.parent / n)}  {n}\n' for n in ('model.safetensors', 'training.pt')))
+    if checksums: checksums.write_text(''.join(f'{_sha256_file(path.parent / n)}  {n}\n' for n in ('model.safetensors', 'training.pt')))
 
 def train_undertrained_run(capfd, folder, positions):
     "A run of few steps, whose translations do not end, with few positions."

@@ -11,7 +11,7 @@ from annotated_transformer.cli.train import transformer_train
 from annotated_transformer.model import seq2seq
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.recipe import (
-    CheckpointConfig, DataConfig, OptimizationConfig, Recipe, ScheduleConfig, flatten_recipe, get_recipe, recipe_to_dict, list_recipes, recipe_path, with_overrides)
+    CheckpointConfig, DataConfig, OptimizationConfig, Recipe, ScheduleConfig, flatten_recipe, get_recipe, recipe_to_dict, list_recipes, _recipe_path, with_overrides)
 
 
 @pytest.mark.parametrize('name', list_recipes())
@@ -23,7 +23,7 @@ def test_every_named_recipe_goes_through_both_formats(name, tmp_path):
         assert get_recipe(path) == recipe
 
 def test_every_file_is_a_recipe_that_says_no_more_than_it_must():
-    for path in recipe_path('').parent.glob('*'):
+    for path in _recipe_path('').parent.glob('*'):
         values = yaml.safe_load(path.read_text())
         assert path.read_text().startswith('# ') and 'architecture' in values
         plain = flatten_recipe(get_recipe(path)) | flatten_recipe(Recipe())

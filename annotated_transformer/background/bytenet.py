@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import UserError, validate_fields, validate_types
+from ..utils.validation import UserError, validate_fields, _validate_types
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/bytenet.ipynb #dilated-conv
@@ -90,7 +90,7 @@ class ByteNetConfig:
     def __post_init__(self):
         if isinstance(self.dilations, tuple):
             object.__setattr__(self, 'dilations', list(self.dilations))
-        validate_types(self)
+        _validate_types(self)
         values = vars(self)
         validate_fields(values, 'vocab_size k sets max_len src_vocab_size', ge=1)
         validate_fields(values, 'd_model', ge=2)

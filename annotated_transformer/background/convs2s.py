@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
-from ..utils.validation import UserError, validate_fields, validate_types
+from ..utils.validation import UserError, validate_fields, _validate_types
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed
@@ -119,7 +119,7 @@ class ConvS2SConfig:
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
-        validate_types(self)
+        _validate_types(self)
         validate_fields(vars(self), 'vocab_size d_model encoder_layers decoder_layers k max_len '
               'src_vocab_size', ge=1)
         validate_fields(vars(self), 'P_drop eps_ls', ge=0, lt=1)

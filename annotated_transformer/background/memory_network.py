@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import trange
 from ..utils.validation import UserError, validate_fields
-from ..utils.io import open_maybe_compressed
+from ..utils.io import _open_maybe_compressed
 
 # %% ../../nbs/predecessors/memory_network.ipynb #question-class
 class _BabiExample(NamedTuple):
@@ -202,7 +202,7 @@ def read_babi(
     def wrong(n, why): raise UserError(f'{path}, line {n}: {why}')
     def words(text): return re.findall(r"[\w'-]+", text.lower())
     found, line, at = [], 0, {}
-    with open_maybe_compressed(path) as raw: data = raw.read()
+    with _open_maybe_compressed(path) as raw: data = raw.read()
     try: lines = data.decode('utf-8').splitlines()
     except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
     for n, text in enumerate(lines, 1):

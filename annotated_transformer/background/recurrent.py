@@ -11,7 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from ..utils.validation import UserError, validate_fields, validate_types
+from ..utils.validation import UserError, validate_fields, _validate_types
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config
@@ -36,7 +36,7 @@ class RecurrentConfig:
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
-        validate_types(self)
+        _validate_types(self)
         values = vars(self)
         validate_fields(values, 'vocab_size d_model N D max_len src_vocab_size', ge=1)
         validate_fields(values, 'P_drop eps_ls', ge=0, lt=1)

@@ -14,7 +14,7 @@ from ..inference.evaluation import load_test_split
 from ..inference.metrics import print_metrics
 from ..inference.translator import Translator
 from ..tasks.classification.classifier import accuracy
-from ..utils.io import open_maybe_compressed, _write_line
+from ..utils.io import _open_maybe_compressed, _write_line
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/classify.ipynb #command
@@ -38,7 +38,7 @@ def transformer_classify(
         sure = sum(p for _, p in found) / max(1, len(found))
         return print_metrics(accuracy([label for label, _ in found], gold)
                            | {'mean probability of the label given': 100 * sure})
-    with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
+    with _open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for block in _read_line_batches(raw, input or 'standard input'):
             labels = iter(translator.classify([line for line in block if line], top_k))
             for line in block: _write_line('\t'.join(

@@ -9,11 +9,11 @@ __all__ = ['transformer_evaluate']
 from .main import main
 from .translate import _load_translator
 from ..data.text_files import read_lines, read_parallel
-from ..inference.beam_search import check_search
+from ..inference.beam_search import _check_search
 from ..inference.evaluation import evaluate, load_test_split
 from ..inference.metrics import (
-    make_bleu_metric, print_metrics, paired_bootstrap, bleu_tokenizer)
-from ..utils.io import check_output_path, atomic_write_text
+    _make_bleu_metric, print_metrics, paired_bootstrap, _bleu_tokenizer)
+from ..utils.io import _check_output_path, atomic_write_text
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
@@ -30,11 +30,11 @@ def transformer_evaluate(
     tokenize:str=None,       # of sacreBLEU: 13a, char, zh …; by language when not given
 ):
     "Translate a test set and print its scores, one `name: value` a line."
-    check_search(beam, alpha)
-    make_bleu_metric([], tokenize=tokenize)      # refused before anything is translated
+    _check_search(beam, alpha)
+    _make_bleu_metric([], tokenize=tokenize)      # refused before anything is translated
     if (src is None) != (ref is None):
         raise UserError('give both --src and --ref, or neither')
-    if output: check_output_path(output, (src, ref, baseline))
+    if output: _check_output_path(output, (src, ref, baseline))
     translator = _load_translator(run_dir, engine, weights)
     if src: sources, references = map(list, zip(*read_parallel(src, ref)))
     else: sources, references = load_test_split(run_dir.split(',')[0])
@@ -49,7 +49,7 @@ def transformer_evaluate(
         config = translator.config
         difference, p = paired_bootstrap(
             hypotheses, other, references, config['preprocessing'] == 'moses_lc',
-            tokenize=tokenize or bleu_tokenizer(config['target_lang'], config['dataset']))
+            tokenize=tokenize or _bleu_tokenizer(config['target_lang'], config['dataset']))
         scores = {f'sacreBLEU beyond {baseline}':
                   f'{difference:+.2f}, p = {p:.3f}'} | scores
     print_metrics(scores)

@@ -15,7 +15,7 @@ from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
 from ..model.transformer import Transformer
 from ..run_directory import RunDirectory, load_model, WEIGHTS_FILE
-from ..utils.io import create_output_dir, sha256_file, _get_dir_kind
+from ..utils.io import _create_output_dir, _sha256_file, _get_dir_kind
 from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/library/cli/export.ipynb #write-export
@@ -28,7 +28,7 @@ def _write_export(run:RunDirectory, out, format, quantization, weights):
     for path in (*_tokenizer_files(run), *own): shutil.copy(path, out)
     if format == 'safetensors': shutil.copy(run.weights_file(weights), out / WEIGHTS_FILE)
     (out / 'exported.json').write_text(json.dumps(dict(
-        model=sha256_file(run.weights_file(weights)), format=format, quantization=quantization)))
+        model=_sha256_file(run.weights_file(weights)), format=format, quantization=quantization)))
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
@@ -52,8 +52,8 @@ def transformer_export(
     place, new = out.resolve(), not out.exists()          # a link is followed
     tmp = place.with_name(place.name + '.tmp')
     try:
-        create_output_dir(place, 'export'); create_output_dir(tmp, 'export')
-        shutil.rmtree(tmp); create_output_dir(tmp, 'export')
+        _create_output_dir(place, 'export'); _create_output_dir(tmp, 'export')
+        shutil.rmtree(tmp); _create_output_dir(tmp, 'export')
         _write_export(run, tmp, format, quantization, weights)
     except BaseException:
         for folder in (tmp, place) if new else (tmp,):

@@ -8,7 +8,7 @@ __all__ = ['transformer_live']
 # %% ../../nbs/library/cli/live.ipynb #imports
 from pathlib import Path
 from .main import main
-from ..utils.io import check_output_path, atomic_write_text
+from ..utils.io import _check_output_path, atomic_write_text
 from ..web.live import build_live_page
 from ..utils.validation import UserError
 
@@ -22,7 +22,7 @@ def transformer_live(
     """Write a trained Transformer as a web page in which it runs: it translates, shows
     its attention, and can be taken apart."""
     if Path(output).suffix != '.html': raise UserError(f'{output}: write a .html file')
-    check_output_path(output)
+    _check_output_path(output)
     view = build_live_page(run_dir, small, bits)
     atomic_write_text(output, f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -12,12 +12,12 @@ from functools import partial
 from itertools import cycle
 from .main import main
 from .streams import _read_line_batches
-from ..inference.beam_search import check_search
+from ..inference.beam_search import _check_search
 from ..inference.metrics import print_metrics
-from ..tasks.parsing.parser import Parser, load_gold_trees, parse_error
+from ..tasks.parsing.parser import Parser, _load_gold_trees, _parse_error
 from ..tasks.parsing.trees import score_trees
 from ..utils.io import (
-    check_output_path, open_maybe_compressed, atomic_write_text, _write_line)
+    _check_output_path, _open_maybe_compressed, atomic_write_text, _write_line)
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/parse.ipynb #parse-command
@@ -36,7 +36,7 @@ def _parse_or_warn(parser:Parser, parse_fn, sentences, tags=None, unit='line', o
     "The tree of each sentence; None where there is none, which stderr explains."
     fit = []
     for i, words in enumerate(sentences):
-        why = parse_error(parser, words, tags and tags[i])
+        why = _parse_error(parser, words, tags and tags[i])
         if not why: fit.append(i)
         elif words: print(f'{unit} {offset + i + 1}, no tree: {why}', file=sys.stderr)
     found = parse_fn([sentences[i] for i in fit], tags and [tags[i] for i in fit])
@@ -73,13 +73,13 @@ def transformer_parse(
     """Parse lines of words: one tree out for each line in, in order, and a blank line
     for one that cannot be parsed; or parse the sentences of gold trees and print
     scores, one `name: value` a line."""
-    check_search(beam, alpha)
+    _check_search(beam, alpha)
     if input and gold: raise UserError('give --input or --gold, not both')
     if output and not gold: raise UserError('--output goes with --gold')
     if not (input or gold) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')
-    if output: check_output_path(output, [gold])
-    right = load_gold_trees(gold) if gold else []
+    if output: _check_output_path(output, [gold])
+    right = _load_gold_trees(gold) if gold else []
     if gold: score_trees([None] * len(right), right)     # is there anything to score?
     parser = Parser.from_pretrained(run_dir, weights=weights)
     if parser.tagged and not gold: raise UserError(
@@ -92,7 +92,7 @@ def transformer_parse(
                              [t.words for t in right], tags, 'sentence')
         if output: atomic_write_text(output, ''.join(f'{tree or ""}\n' for tree in found))
         return print_metrics(_flatten_metrics(score_trees(found, right)))
-    with open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
+    with _open_maybe_compressed(input) if input else nullcontext(sys.stdin.buffer) as raw:
         for line in _parse_lines(parser, parse, raw, input or 'standard input'):
             _write_line(line)
 

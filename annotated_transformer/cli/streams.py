@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/library/cli/streams.ipynb #imports
 import sys
-from ..utils.io import strip_invisible, _decompress_stream
+from ..utils.io import _strip_invisible, _decompress_stream
 
 # %% ../../nbs/library/cli/streams.ipynb #blocks
 def _read_line_batches(
@@ -20,11 +20,11 @@ def _read_line_batches(
     named, and read with U+FFFD where it is not. Raises ValueError as `_decompress_stream`."""
     raw, rest, n = _decompress_stream(raw, name), b'', 0
     def text(line, n):
-        try: return strip_invisible(line.decode())
+        try: return _strip_invisible(line.decode())
         except UnicodeDecodeError:
             print(f'{name}, line {n} is not UTF-8: read with \ufffd in places',
                   file=sys.stderr)
-            return strip_invisible(line.decode(errors='replace'))
+            return _strip_invisible(line.decode(errors='replace'))
     while data := raw.read1(1 << 16):
         *lines, rest = (rest + data).split(b'\n')
         for i in range(0, len(lines), max_lines):

@@ -10,7 +10,7 @@ import hashlib, os, re
 from pathlib import Path
 from pkgutil import resolve_name
 from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder
-from ..utils.io import sha256_file
+from ..utils.io import _sha256_file
 from .number_names import sample_numbers, number_names
 from .text_files import (
     _complete_splits, _find_text_files, _read_split, _find_split_files, _write_arrow)
@@ -219,5 +219,5 @@ def _corpus_fingerprint(
     else:
         for path in _corpus_files(dataset, *pair, data_dir):
             name = os.fsencode(path.relative_to(data_dir))
-            whole.update(name + bytes.fromhex(sha256_file(path)))
+            whole.update(name + bytes.fromhex(_sha256_file(path)))
     return whole.hexdigest()

@@ -15,8 +15,8 @@ from datasets import load_from_disk
 from filelock import FileLock
 from .batching import Batches, tokenize_dataset
 from .corpora import _corpus_fingerprint, load_corpus, _resolve_corpus
-from ..utils.validation import UserError, validate_fields, validate_types
-from ..utils.io import create_output_dir, sha256_file, _LOCK_FILE
+from ..utils.validation import UserError, validate_fields, _validate_types
+from ..utils.io import _create_output_dir, _sha256_file, _LOCK_FILE
 from .text_files import _TMP_DIR
 from .tokenizer import (
     Tokenizer, _VocabSizeError, moses_lc, _tokenizer_files, _sample_training_text)
@@ -36,7 +36,7 @@ class PreprocessingConfig:
     src_vocab_size: int | None = None   # tokens of the source, if it has its own
 
     def __post_init__(self):
-        validate_types(self)
+        _validate_types(self)
         validate_fields(vars(self), 'vocab_size max_len src_vocab_size', ge=1)
         validate_fields(vars(self), 'preprocessing', choices=_PREPROCESSING)
         if self.preprocessing in _CLASSIFICATION_MODES and self.src_vocab_size is None: raise UserError(
@@ -54,7 +54,7 @@ def _dataset_hash(
     "A digest of the corpus' bytes and of all that decides how it is cut."
     said = dict(corpus=_corpus_fingerprint(corpus, data_dir)) | {
         k: v for k, v in asdict(preparation).items() if v is not None}
-    if tokenizer: said |= {p.name: sha256_file(p) for p in _tokenizer_files(tokenizer)}
+    if tokenizer: said |= {p.name: _sha256_file(p) for p in _tokenizer_files(tokenizer)}
     return sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 # %% ../../nbs/library/data/preprocessing.ipynb #cut
@@ -139,7 +139,7 @@ def preprocess_corpus(
     with FileLock(f'{output_dir}{_LOCK_FILE}'):  # two runs of one corpus: the second waits
         if output_dir.exists(): return
         tmp = Path(f'{output_dir}.tmp')
-        create_output_dir(tmp, 'data'); shutil.rmtree(tmp); create_output_dir(tmp, 'data')    # what a kill left
+        _create_output_dir(tmp, 'data'); shutil.rmtree(tmp); _create_output_dir(tmp, 'data')    # what a kill left
         token = _TMP_DIR.set(tmp / 'scratch')
         (tmp / 'scratch').mkdir()
         try: _encode_splits(preparation, corpus, data_dir, tmp, tokenizer)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
-from ..utils.io import open_maybe_compressed
+from ..utils.io import _open_maybe_compressed
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/data/text_files.ipynb #read-lines
@@ -23,7 +23,7 @@ def read_lines(
 ):         # generator of its lines
     """Lines end at a line feed and nowhere else.
     Raises ValueError if the file is empty, damaged or not UTF-8."""
-    with open_maybe_compressed(path) as f:
+    with _open_maybe_compressed(path) as f:
         n = 0
         for n, line in enumerate(f, 1):
             if n == 1 and line == b'\xef\xbb\xbf': n = 0; break   # the mark alone

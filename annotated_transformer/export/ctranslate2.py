@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from fastcore.basics import patch
 from ..run_directory import RunDirectory
-from ..utils.io import sha256_file, read_json
+from ..utils.io import _sha256_file, read_json
 from ..inference.beam_search import Hypothesis
 from ..model.positional_encoding import positional_encoding
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
-from ..utils.validation import UserError, import_optional
+from ..utils.validation import UserError, _import_optional
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #conversion
 def _set_linear(spec, *linears):
@@ -78,7 +78,7 @@ def to_ctranslate2(
 ):
     """Write a trained model for CTranslate2.
     Raises ValueError if it has more than CTranslate2 knows, or other heads."""
-    import_optional('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
+    _import_optional('ctranslate2'); specs = importlib.import_module('ctranslate2.specs')
     model = Transformer.from_pretrained(run_dir, weights)
     tokenizer = RunDirectory(run_dir).tokenizer
     _check_supported(model)
@@ -123,11 +123,11 @@ class CTranslate2(Translator):
             raise FileNotFoundError(
                 f'{exported} is missing: {again} first, without --output_dir')
         made, now = read_json(exported), run.weights_file(weights)
-        if not isinstance(made, dict) or made.get('model') != sha256_file(now):
+        if not isinstance(made, dict) or made.get('model') != _sha256_file(now):
             raise UserError(f'{exported.parent} was made from other weights than '
                              f'{now}: {again} again (--weights {weights})')
         translator = cls([], tokenizer, config)
-        try: translator.engine = import_optional('ctranslate2').Translator(
+        try: translator.engine = _import_optional('ctranslate2').Translator(
             str(exported.parent), device=device, intra_threads=torch.get_num_threads())
         except RuntimeError as e:
             raise UserError(

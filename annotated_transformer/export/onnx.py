@@ -8,7 +8,7 @@ __all__ = ['to_onnx']
 # %% ../../nbs/library/export/onnx.ipynb #imports
 import torch
 from ..model.transformer import Transformer
-from ..utils.validation import import_optional
+from ..utils.validation import _import_optional
 
 # %% ../../nbs/library/export/onnx.ipynb #to-onnx
 def to_onnx(
@@ -18,7 +18,7 @@ def to_onnx(
 ):
     """The model as one graph:
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V)."""
-    import_optional('onnx'); import_optional('onnxscript')
+    _import_optional('onnx'); _import_optional('onnxscript')
     model = Transformer.from_pretrained(run_dir, weights)
     size = {name: torch.export.Dim(name, min=1, max=model.config.max_len)
             for name in ('B', 'T_k', 'T_q')}

@@ -11,7 +11,7 @@ import torch
 from datasets import load_from_disk
 from ..run_directory import RunDirectory
 from .metrics import (
-    score_translations, _exact_match, make_bleu_metric, tokenized_bleu, bleu_tokenizer)
+    score_translations, _exact_match, _make_bleu_metric, tokenized_bleu, _bleu_tokenizer)
 from .translator import Translator
 from ..utils.validation import UserError
 
@@ -21,7 +21,7 @@ def evaluate(
     sources:list[str],      # raw text
     references:list[str],   # raw text
     beam:int=4, alpha:float=0.6,
-    tokenize:str=None,      # sacreBLEU's tokeniser; that of `bleu_tokenizer` when None
+    tokenize:str=None,      # sacreBLEU's tokeniser; that of `_bleu_tokenizer` when None
 ) -> tuple[dict, list[str]]:   # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
     lang, begin = translator.config['target_lang'], time.perf_counter()
@@ -32,7 +32,7 @@ def evaluate(
     lowercase = translator.config['preprocessing'] == 'moses_lc'
     scores = score_translations(hypotheses, references, lang, lowercase,
                   written if lowercase else None,
-                  tokenize or bleu_tokenizer(lang, translator.config['dataset']))
+                  tokenize or _bleu_tokenizer(lang, translator.config['dataset']))
     right = _exact_match(hypotheses, references, lowercase)
     return scores | {'sentences/s': speed, 'exact match': right}, hypotheses
 
@@ -60,7 +60,7 @@ def eval_bleu(
                     f'reference: {r}\nmodel:     {h}\n\n')
     moses = config['preprocessing'] == 'moses_lc'
     return dict(valid_bleu=tokenized_bleu(written, references) if moses else
-                make_bleu_metric(references, tokenize=bleu_tokenizer(
+                _make_bleu_metric(references, tokenize=_bleu_tokenizer(
                     config['target_lang'], config['dataset'])).corpus_score(
                         written, [references]).score)
 

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 from .beam_search import (
-    Hypothesis, _init_states, _next_log_probs, prepare_search)
+    Hypothesis, _init_states, _next_log_probs, _prepare_search)
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/sampling.ipynb #nucleus
@@ -39,7 +39,7 @@ def sample(
 ) -> list[Hypothesis]:
     """Draw a translation of each source, token by token.
     Raises ValueError on a bad argument."""
-    models, limit = prepare_search(models, src, max_extra_tokens)
+    models, limit = _prepare_search(models, src, max_extra_tokens)
     if temperature <= 0 or not 0 < top_p <= 1:
         raise UserError(f'{temperature=} must be above 0, '
                          f'{top_p=} above 0 and at most 1')

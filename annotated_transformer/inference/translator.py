@@ -16,10 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
 from ..run_directory import RunDirectory, _check_ensemble, load_model
-from ..utils.io import strip_invisible, create_output_dir, _replace_newlines, atomic_write_text
+from ..utils.io import _strip_invisible, _create_output_dir, _replace_newlines, atomic_write_text
 from ..utils.validation import UserError, validate_fields
 from annotated_transformer.inference.beam_search import (
-    Hypothesis, beam_search, check_search)
+    Hypothesis, beam_search, _check_search)
 from .sampling import sample
 from ..model.pretrained import save_weights
 from ..data.tokenizer import (
@@ -54,7 +54,7 @@ class Translator:
     def preprocess(self, sentences, side):
         """As the training text of a side, 'source' or 'target', was prepared; without
         blanks and invisible characters at the ends."""
-        sentences = [*map(strip_invisible, sentences)]
+        sentences = [*map(_strip_invisible, sentences)]
         moses = self.config['preprocessing'] == 'moses_lc'
         return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
 
@@ -69,7 +69,7 @@ def save_pretrained(self:Translator, folder):
     """Write what `from_pretrained` and `load_model` open: configuration, tokenizer and
     weights. Raises FileExistsError if the folder holds anything else."""
     model, = self.models                             # an ensemble is several runs
-    create_output_dir(folder, 'export')
+    _create_output_dir(folder, 'export')
     run = RunDirectory(folder)
     weights = {name: p.detach() for name, p in model.named_parameters()}
     save_weights(weights, model.config, run.average_file)
@@ -153,10 +153,10 @@ def n_best(self:Translator,
     cut is joined again, and its scores are added. Of a blank line they are blank."""
     if isinstance(sentences, str): raise UserError('give a list of sentences, not one')
     if do_sample: validate_fields(dict(n=n), 'n', ge=1); beam = 1
-    else: check_search(beam, alpha, n)
+    else: _check_search(beam, alpha, n)
     most, cut = self.config['model']['max_len'], lambda s: [s]
     if split_into_sentences: cut = _split_sentences
-    parts = [[p for s in cut(text) for p in self.split_long(s, most)] if strip_invisible(text)
+    parts = [[p for s in cut(text) for p in self.split_long(s, most)] if _strip_invisible(text)
              else [] for text in sentences]
     find = partial(self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
     if do_sample: find = self.sampling_search(n, temperature, top_p, seed)

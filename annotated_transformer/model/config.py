@@ -7,7 +7,7 @@ __all__ = ['presets', 'TransformerConfig', 'count_parameters']
 
 # %% ../../nbs/30_model_architecture.ipynb #imports
 from dataclasses import dataclass
-from ..utils.validation import UserError, validate_fields, validate_types
+from ..utils.validation import UserError, validate_fields, _validate_types
 
 # %% ../../nbs/30_model_architecture.ipynb #transformer-config
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TransformerConfig:
     src_vocab_size: int | None = None   # of the source, if it has tokens of its own
 
     def __post_init__(self):
-        validate_types(self)
+        _validate_types(self)
         values = vars(self)
         validate_fields(values, 'vocab_size N d_model d_ff h d_k d_v max_len', ge=1)
         validate_fields(values, 'src_vocab_size', ge=1)

@@ -12,7 +12,7 @@ import safetensors.torch
 from torch import nn
 from .seq2seq import get_architecture
 from ..utils.validation import (
-    NonFiniteError, UserError, validate_types, _dataclass_from_dict)
+    NonFiniteError, UserError, _validate_types, _dataclass_from_dict)
 
 # %% ../../nbs/library/model/pretrained.ipynb #text-config
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _TextConfig:
     tokenizer_sha256: str | None = None         # of tokenizer.model
     source_tokenizer_sha256: str | None = None  # of source.model, where there is one
 
-    def __post_init__(self): validate_types(self)
+    def __post_init__(self): _validate_types(self)
 
 # %% ../../nbs/library/model/pretrained.ipynb #check-config
 def _validate_config(

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from .config import TransformerConfig, count_parameters
 from .loss import label_smoothed_loss
-from ..utils.validation import UserError, check_host_memory
+from ..utils.validation import UserError, _check_host_memory
 
 # %% ../../nbs/library/model/seq2seq.ipynb #model
 class Seq2SeqModel(nn.Module):
@@ -198,5 +198,5 @@ def build_model(
     "A new model. Raises ValueError if this machine has not enough memory for it."
     cls = get_architecture(name)
     if isinstance(config, TransformerConfig):
-        check_host_memory(4 * count_parameters(config), f'the parameters of {config}')
+        _check_host_memory(4 * count_parameters(config), f'the parameters of {config}')
     return cls(config, pad_id)

@@ -17,11 +17,11 @@ from torch.distributed.checkpoint.state_dict import (
     StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
     set_model_state_dict, set_optimizer_state_dict)
 from ..utils.validation import NonFiniteError, UserError, validate_fields
-from ..utils.io import sha256_file, _hardlink_or_copy
+from ..utils.io import _sha256_file, _hardlink_or_copy
 from ..model.pretrained import load_weights, save_weights
 from .distributed import _any_rank
 from ..run_directory import (
-    RunDirectory, _CHECKSUMS_FILE, WEIGHTS_FILE, _TRAINING_STATE_FILE, verify_checksums)
+    RunDirectory, _CHECKSUMS_FILE, WEIGHTS_FILE, _TRAINING_STATE_FILE, _verify_checksums)
 from .train_step import Objective
 
 # %% ../../nbs/library/training/checkpoint.ipynb #write-checkpoint
@@ -42,7 +42,7 @@ def _write_checkpoint(path:Path, weights:dict, config, state:dict, best_path=Non
         # safetensors shows its files to their owner only
         shutil.copymode(tmp / _TRAINING_STATE_FILE, tmp / WEIGHTS_FILE)
         (tmp / _CHECKSUMS_FILE).write_text(''.join(
-            f'{sha256_file(p)}  {p.name}\n' for p in sorted(tmp.iterdir())))
+            f'{_sha256_file(p)}  {p.name}\n' for p in sorted(tmp.iterdir())))
         for p in [*tmp.iterdir(), tmp]: _fsync(p)
         if best_path:
             Path(f'{best_path}.tmp').unlink(missing_ok=True)
@@ -159,7 +159,7 @@ def average_checkpoints(
     last, mean = run.checkpoints()[-n:] or run.checkpoints('*')[-1:], {}
     if not last: raise FileNotFoundError(f'{run_dir} holds no checkpoints')
     for p in last:
-        verify_checksums(p)
+        _verify_checksums(p)
         for k, v in safetensors.torch.load_file(p / WEIGHTS_FILE).items():
             mean[k] = mean.get(k, 0) + v.double() / len(last)
     with safetensors.safe_open(last[-1] / WEIGHTS_FILE, 'pt') as f:

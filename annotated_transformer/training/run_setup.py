@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from ..run_directory import RunDirectory
 from ..data.corpora import _resolve_corpus
-from ..utils.io import create_output_dir, sha256_file, _hardlink_or_copy, atomic_write_text
+from ..utils.io import _create_output_dir, _sha256_file, _hardlink_or_copy, atomic_write_text
 from ..model.seq2seq import build_model, get_architecture
 from ..model.pretrained import _diff_settings, _format_differences, load_weights
 from ..data.preprocessing import _dataset_hash, preprocess_corpus
@@ -52,17 +52,17 @@ def _create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
     key = _dataset_hash(recipe.preparation, corpus, data_dir, finetune_from)
     store = run.path.resolve().parent / '.data' / key
     preprocess_corpus(recipe.preparation, corpus, data_dir, store, finetune_from)
-    create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
+    _create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
     shutil.copytree(store, run.data, copy_function=_hardlink_or_copy)
     digests = {}
     for file in _tokenizer_files(run.data):
-        digests[file.stem] = sha256_file(file)
+        digests[file.stem] = _sha256_file(file)
         file.replace(run.path / file.name)
     facts = _corpus_metadata(corpus)
     recipe = _resolve_vocab(recipe, run, facts['source_lang'])
     packages = 'annotated_transformer', 'torch', 'accelerate', 'sentencepiece'
     begun = finetune_from and dict(finetune_from=str(finetune_from),
-                               finetune_sha256=sha256_file(finetune_from.weights_file()))
+                               finetune_sha256=_sha256_file(finetune_from.weights_file()))
     atomic_write_text(run.config_file, json.dumps(recipe_to_dict(recipe) | facts | dict(
         pad_id=Tokenizer.load(run).pad_id, **_custom_module(recipe.architecture),
         data_dir=data_dir and str(data_dir), dataset_hash=key,

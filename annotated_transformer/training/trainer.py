@@ -15,7 +15,7 @@ from torch import nn
 import torch
 from .checkpoint import (
     average_checkpoints, load_checkpoint, save_checkpoint, _unwrap)
-from ..utils.validation import UserError, check_host_memory
+from ..utils.validation import UserError, _check_host_memory
 from .metrics_log import _SaveSchedule, MetricsLogger
 from .optimizer import learning_rate, make_optimizer
 from ..data.preprocessing import load_batches
@@ -40,7 +40,7 @@ def _load_train_valid(recipe:Recipe, run:RunDirectory, pad_id:int, world_size:in
     share = tokens // (world_size * recipe.optimization.gradient_accumulation_steps)
     data = load_batches(run.data / 'train', tokens, pad_id, recipe.seed)
     valid = load_batches(run.data / 'valid', max(share, c.max_len), pad_id, 0)
-    check_host_memory(12 * c.vocab_size * min(share, data.max_batch_tokens),     # logits, softmax, gradient
+    _check_host_memory(12 * c.vocab_size * min(share, data.max_batch_tokens),     # logits, softmax, gradient
          f'the logits of max_tokens={tokens}')
     return data, valid
 

@@ -9,12 +9,12 @@ __all__ = ['build_live_page']
 import json, re
 from itertools import product
 from .browser import (
-    _MODEL_JS, ablation_study, serialize_model, _quantize_model, _read_web_file)
+    _MODEL_JS, ablation_study, _serialize_model, _quantize_model, _read_web_file)
 from ..inference.evaluation import load_test_split
 from ..data.number_names import number_speller
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
-from ..analysis.attention_maps import HTMLView, HEAD_COLORS
+from ..analysis.attention_maps import _HTMLView, HEAD_COLORS
 from ..utils.validation import UserError
 
 # %% ../../nbs/81_live.ipynb #live
@@ -23,7 +23,7 @@ def build_live_page(
     small:bool=False,    # a number, its translation, its attention, a row of switches
     bits:int=None,       # of each weight: 32, 16 or 8; 16, or 8 when small
     max_chars:int=3_000_000,  # letters that the page may have
-) -> HTMLView:               # a self-contained piece of HTML
+) -> _HTMLView:               # a self-contained piece of HTML
     """The model of a run as a page that translates, and that can be taken apart. Raises
     ValueError if the model is another, or too large, and as `Translator` does."""
     bits = bits or (8 if small else 16)
@@ -33,7 +33,7 @@ def build_live_page(
         raise UserError(f'{run_dir}: the page knows the Transformer on raw text only')
     pairs = [(s, t) for s, t in zip(*load_test_split(run_dir)) if s.strip()][:500]
     if not pairs: raise UserError(f'{run_dir}: there are no sentences to test it on')
-    data = serialize_model(translator, [s for s, _ in pairs[:100]], bits)
+    data = _serialize_model(translator, [s for s, _ in pairs[:100]], bits)
     weights = data.pop('base64')
     if len(weights) > max_chars: raise UserError(
         f'{run_dir}: the weights alone are {len(weights):,} letters, {max_chars:,} are '
@@ -41,7 +41,7 @@ def build_live_page(
     translator.models = [_quantize_model(model, bits)]
     data |= _page_data(translator, pairs, small)
     data = json.dumps(data, ensure_ascii=False, separators=(',', ':'))
-    return HTMLView(f"""<div class="transformer-live{' tl-small' * small}">
+    return _HTMLView(f"""<div class="transformer-live{' tl-small' * small}">
 <style>{_STYLE_CSS}</style>{_FORM_HTML}
 <script type="application/json">{data.replace('<', chr(92) + 'u003c')}</script>
 <script type="application/octet-stream">{weights}</script></div>

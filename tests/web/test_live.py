@@ -25,7 +25,7 @@ from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.inference.evaluation import load_test_split as held_out
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.web.browser import list_ablations, _MODEL_JS, serialize_model, _pack_weights, _quantize_model, ablate, _translate_ablated
+from annotated_transformer.web.browser import _list_ablations, _MODEL_JS, _serialize_model, _pack_weights, _quantize_model, ablate, _translate_ablated
 from annotated_transformer.web.live import build_live_page, _NUMBERS_JS
 
 NODE = shutil.which('node')
@@ -33,7 +33,7 @@ with_node = pytest.mark.skipif(not NODE, reason='there is no node on this machin
 
 def in_node(translator, question, given=None, bits=32):
     "What JavaScript returns that has the model `m` and what is `given`."
-    data = serialize_model(translator, ['a b'], bits)
+    data = _serialize_model(translator, ['a b'], bits)
     program = ''.join((*_MODEL_JS, _NUMBERS_JS)) + f'''
 const drain = g => {{ for (;;) {{ const {{value, done}} = g.next(); if (done) return value }} }}
 const scores = pairs => pairs.flatMap(([x, y]) => decode(m, y, begin(m, x))[0]).map(row => [...row])
@@ -80,7 +80,7 @@ def test_search(model, pairs, beam, alpha):
 
 @with_node
 def test_each_switch(model, pairs):
-    given, off = ids_of(model, *zip(*pairs[20:30])), [[name] for name in list_ablations(model.models[0])]
+    given, off = ids_of(model, *zip(*pairs[20:30])), [[name] for name in _list_ablations(model.models[0])]
     off += [['positions', 'mask'], ['encoder 0', 'memory 0 1', 'scale'], []]
     page = in_node(model, 'return given[1].map(off => { m.off = new Set(off); return [scores(given[0]), given[0].map(([x]) => detokenise(m, drain(beamSearch(m, x))[0].ids))] })',
                    [given, off])
@@ -243,7 +243,7 @@ def test_other_text_is_refused(own):
 
 def test_words_are_refused(model):
     words = Tokenizer.train_word_level(['one two', 'eins zwei'], 10)
-    with pytest.raises(ValueError, match='byte pairs'): serialize_model(Translator(model.models, words, model.config), ['one two'])
+    with pytest.raises(ValueError, match='byte pairs'): _serialize_model(Translator(model.models, words, model.config), ['one two'])
 
 def test_bad_weights(model):
     torch.manual_seed(0)
@@ -269,7 +269,7 @@ def examine(run_dir):
                            'const found = go(); return [found, (process.cpuUsage().user - begun) / 1000 / given.length]', [x for x, _ in given], bits)
         record['search'].append(dict(bits=bits, beam=beam, milliseconds=round(ms, 1), same=sum(a == b for a, b in zip(page, found)),
                                      right=sum(a == b for a, b in zip(t.decode(page), references))))
-    for name in list_ablations(ours):
+    for name in _list_ablations(ours):
         page, written = in_node(demo, 'm.off = new Set([given[2]]); return [scores(given[0]), given[1].map(x => detokenise(m, drain(beamSearch(m, x))[0].ids))]',
                                 [given[:20], [x for x, _ in given[:50]], name])
         with ablate(ours, [name]) as without: difference = apart(page, scores(without, given[:20]))

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from ...model.attention import MultiHeadAttention, padding_mask
 from ...model.embeddings import Embedding
-from ...utils.io import strip_invisible
-from ...utils.validation import UserError, validate_fields, validate_types
+from ...utils.io import _strip_invisible
+from ...utils.validation import UserError, validate_fields, _validate_types
 from ...model.seq2seq import Seq2SeqModel, register_architecture
 from ...model.layers import EncoderLayer, Stack
 from ...model.transformer import Transformer
@@ -40,7 +40,7 @@ class ClassifierConfig:
     max_len: int = 64              # tokens of a text, its end included
 
     def __post_init__(self):
-        validate_types(self)
+        _validate_types(self)
         validate_fields(vars(self), 'vocab_size src_vocab_size d_model d_ff h max_len', ge=1)
         validate_fields(vars(self), 'N', ge=0)
         validate_fields(vars(self), 'P_drop eps_ls', ge=0, lt=1)
@@ -133,7 +133,7 @@ def classify(self:Translator,
         'this run gives no labels: train with a recipe such as classify_small')
     validate_fields(dict(top_k=top_k), 'top_k', ge=1)
     for n, text in enumerate(texts, 1):
-        if not strip_invisible(text): raise UserError(f'text {n} is empty')
+        if not _strip_invisible(text): raise UserError(f'text {n} is empty')
     t, most = self.tokenizer, self.config['model']['max_len']
     names = [(i, piece[1:]) for i, piece in enumerate(t.convert_ids_to_tokens(range(t.vocab_size)))
              if piece[0] == '▁']
