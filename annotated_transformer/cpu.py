@@ -86,9 +86,9 @@ def is_onednn_available() -> bool:
 
 def _replace_modules(
     model:nn.Module,
-    module_class:type,            # layers with this class's forward pass
-    make_module,                 # makes the layer that takes the place of one
-) -> nn.Module:          # the same model, or the new layer if it is one itself
+    module_class:type,  # layers with this class's forward pass
+    make_module,        # makes the layer that takes the place of one
+) -> nn.Module:         # the same model, or the new layer if it is one itself
     "Exchange layers, in place; names and weights stay."
     hooks = model._forward_hooks or model._forward_pre_hooks
     if isinstance(model, module_class) and type(model).forward is module_class.forward:
@@ -102,9 +102,9 @@ def _replace_modules(
 # %% ../nbs/library/cpu.ipynb #faster-products
 @torch.enable_grad()
 def choose_matmul_backend(
-    d_model:int=512,     # of the model
-    max_seconds:float=.15, # how long to measure, more or less
-) -> str:              # 'onednn' or 'pytorch'
+    d_model:int=512,        # of the model
+    max_seconds:float=.15,  # how long to measure, more or less
+) -> str:                   # 'onednn' or 'pytorch'
     """Which library multiplies faster here, in a forward and a backward pass, with as
     many threads as PyTorch has now. oneDNN has to win by a tenth."""
     if not is_onednn_available(): return 'pytorch'
@@ -143,9 +143,9 @@ class _FastDropout(nn.Dropout):
 
 # %% ../nbs/library/cpu.ipynb #top-k
 def _top_k(
-    x:Tensor,      # (B, n)
-    k:int,         # how many; all if there are fewer
-) -> tuple[Tensor, Tensor]:   # values, the largest first; their places (B, k)
+    x:Tensor,                # (B, n)
+    k:int,                   # how many; all if there are fewer
+) -> tuple[Tensor, Tensor]:  # values, the largest first; their places (B, k)
     "The k largest of each row: `topk`, faster on a CPU where rows are long."
     k, lines = min(k, x.size(1)), math.gcd(x.size(1), 64)
     if x.device.type != 'cpu' or x.size(1) // lines < k: return x.topk(k)
@@ -199,7 +199,7 @@ class _BeamStack(Stack):
 def optimize_for_training(
     model:nn.Module,
     matmul_backend:str='onednn',  # or 'pytorch'
-) -> nn.Module:             # the same model
+) -> nn.Module:                   # the same model
     "Exchange the layers that a CPU computes faster in another way, for training."
     if matmul_backend == 'onednn' and is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
@@ -208,8 +208,8 @@ def optimize_for_training(
 
 def optimize_for_inference(
     model:nn.Module,
-    matmul_backend:str='pytorch', # as in `optimize_for_training`
-) -> nn.Module:             # the same model
+    matmul_backend:str='pytorch',  # as in `optimize_for_training`
+) -> nn.Module:                    # the same model
     """Exchange the layers that a CPU computes faster in another way, for writing. The
     stack is exchanged where the decoder and its attention are the paper's."""
     if matmul_backend == 'onednn' and is_onednn_available():

@@ -30,19 +30,19 @@ _Fraction = Annotated[float, Field(ge=0, lt=1)]
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class DataConfig:
     "How text becomes batches, §5.1."
-    max_tokens: _PositiveInt = 25_000      # padded tokens a side of a global batch
+    max_tokens: _PositiveInt = 25_000           # padded tokens a side of a global batch
     preprocessing: Literal[_PREPROCESSING] = 'raw'   # of the text, before the tokenizer
-    byte_fallback: bool = True       # unknown characters as bytes; takes 256 tokens
+    byte_fallback: bool = True           # unknown characters as bytes; takes 256 tokens
     overlong: Literal['drop', 'error', 'truncate'] = 'drop'  # pairs beyond max_len
 
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class OptimizationConfig:
     "How a gradient becomes a step, §5.3. Raises ValueError on what has no effect."
     optimizer: Literal['adam', 'adamw', 'sgd'] = 'adam'
-    weight_decay: _Fraction = 0.        # of adamw and sgd
-    momentum: _Fraction = 0.            # of sgd
-    max_grad_norm: _PositiveFloat | None = None  # clipping; the paper names none
-    gradient_accumulation_steps: _PositiveInt = 1   # micro-batches per step and process
+    weight_decay: _Fraction = 0.                   # of adamw and sgd
+    momentum: _Fraction = 0.                       # of sgd
+    max_grad_norm: _PositiveFloat | None = None    # clipping; the paper names none
+    gradient_accumulation_steps: _PositiveInt = 1  # micro-batches per step and process
 
     def __post_init__(self):
         if self.weight_decay and self.optimizer == 'adam':
@@ -62,9 +62,9 @@ class ScheduleConfig:
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class CheckpointConfig:
     "When to validate and save, and what becomes the final model, §6.1."
-    save_every: str = '10 minutes'   # or '1 epoch', '500 steps': validate, checkpoint
-    average_checkpoints: _PositiveInt = 5  # kept; their mean is the final model
-    early_stopping_patience: _PositiveInt | None = None   # validations without a better one
+    save_every: str = '10 minutes'     # or '1 epoch', '500 steps': validate, checkpoint
+    average_checkpoints: _PositiveInt = 5          # kept; their mean is the final model
+    early_stopping_patience: _PositiveInt | None = None  # validations without a better one
 
     def __post_init__(self):
         if not re.fullmatch(r'[1-9]\d* (minutes?|epochs?|steps?)', self.save_every):
@@ -76,16 +76,16 @@ class CheckpointConfig:
 class Recipe:
     """Everything that decides a training run. The defaults are the paper's base run.
     Raises ValueError on impossible values."""
-    model: Any = TransformerConfig()   # its hyper-parameters
-    architecture: str = 'transformer'  # or another that is registered
+    model: Any = TransformerConfig()                              # its hyper-parameters
+    architecture: str = 'transformer'                    # or another that is registered
     data: DataConfig = DataConfig()
     optimization: OptimizationConfig = OptimizationConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
     # of weights, order and dropout; not of the data
     seed: Annotated[int, Field(ge=0, lt=2**23)] = 0
-    gradient_checkpointing: bool = False  # save memory: run each layer twice
-    cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto'   # auto: the faster
+    gradient_checkpointing: bool = False             # save memory: run each layer twice
+    cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto' # auto: the faster
 
     def __post_init__(self):
         kind, model = get_architecture(self.architecture).config_class, self.model
@@ -240,8 +240,8 @@ def with_overrides(recipe:Recipe, **overrides) -> Recipe:
 
 # %% ../nbs/library/recipe.ipynb #recipe-of
 def _recipe_from_config(
-    config:dict,    # config.json of a run, as `check_config` gives it
-    filename:str,    # that file, for messages
+    config:dict,   # config.json of a run, as `check_config` gives it
+    filename:str,  # that file, for messages
 ) -> Recipe:
     "The recipe of a run. Raises ValueError naming the file and the field."
     values = {name: value for name, value in config.items() if name not in _RUN_METADATA_KEYS}

@@ -14,8 +14,10 @@ from .cpu import optimize_for_inference
 from .data.tokenizer import Tokenizer, _tokenizer_files
 from .model.pretrained import (
     _validate_config, _diff_settings, _check_weights_config, load_weights)
-from .model.seq2seq import Seq2SeqModel, build_model, get_architecture
-from .utils.io import _create_output_dir, _sha256_file, _LOCK_FILE, read_json
+from .model.seq2seq import (
+    Seq2SeqModel, build_model, get_architecture)
+from .utils.io import (
+    _create_output_dir, _sha256_file, _LOCK_FILE, read_json)
 from .utils.validation import UserError, validate_fields
 
 # %% ../nbs/library/run_directory.ipynb #run-directory

@@ -55,7 +55,7 @@ def _name_parts(
 # %% ../../nbs/library/analysis/alignment.ipynb #true-alignment
 def gold_alignment(
     n:int,
-    char_level:bool=False,     # a row for each letter, and not for each part
+    char_level:bool=False,  # a row for each letter, and not for each part
 ) -> Tensor:                # booleans (German parts or letters, English ones)
     "Which parts of the German and the English name of a number mean the same."
     english, german = _name_parts(n, 'en'), _name_parts(n, 'de')

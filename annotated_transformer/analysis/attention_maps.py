@@ -24,9 +24,9 @@ _ATTENTION_TYPES = dict(encoder='encoder', decoder='decoder', memory='encoder-de
 HEAD_COLORS = [to_hex(c) for c in plt.get_cmap('tab10').colors]   # of the heads
 
 def _query_and_key_tokens(
-    a:dict,     # what `Translator.attention` gave
-    kind:str,   # one of `kinds`
-) -> tuple[list, list]:   # T_q pieces that look, T_k pieces that are looked at
+    a:dict,              # what `Translator.attention` gave
+    kind:str,            # one of `kinds`
+) -> tuple[list, list]:  # T_q pieces that look, T_k pieces that are looked at
     "The pieces of both sides. Raises ValueError on an unknown kind."
     if kind not in _ATTENTION_TYPES:
         raise ValueError(f'no kind {kind!r}; known: {", ".join(_ATTENTION_TYPES)}')
@@ -61,8 +61,8 @@ class _HTMLView(str):
 
 def view_attention(
     translator:Translator,
-    sentence:str,          # raw text
-) -> _HTMLView:                 # a self-contained piece of HTML
+    sentence:str,  # raw text
+) -> _HTMLView:    # a self-contained piece of HTML
     """All attention of a sentence in one view: choose kind, layer and head, point at a
     piece. Of each kind, the piece of `_select_query` is shown first."""
     a = translator.attention(sentence)

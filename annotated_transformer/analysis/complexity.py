@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from ..model.attention import attention
-from .path_length import receptive_field, sequential_operations
+from annotated_transformer.analysis.path_length import (
+    receptive_field, sequential_operations)
 
 # %% ../../nbs/40_why_self_attention.ipynb #self-attention
 class SelfAttention(nn.Module):
@@ -105,9 +106,9 @@ _LAYER_TYPES = {
 
 # %% ../../nbs/40_why_self_attention.ipynb #path-length
 def max_path_length(
-    layer_fn,       # function of the layer's number, from 0, that makes a layer of width 4
-    n:int,      # positions
-) -> int:       # layers, times the steps in a layer, relative to a single position
+    layer_fn,  # function of the layer's number, from 0, that makes a layer of width 4
+    n:int,     # positions
+) -> int:      # layers, times the steps in a layer, relative to a single position
     """The longest path from an input to an output at the same or a later position,
     §4, Table 1."""
     past = torch.ones(n, n, dtype=torch.bool).tril()

@@ -92,14 +92,14 @@ def _expected_normal_max(
 @dataclass(frozen=True)
 class GPU:
     "A kind of GPU, eight to a machine, and what is assumed about it."
-    peak: float             # FLOP/s of one, e.g. `peaks['A100']`
+    peak: float                    # FLOP/s of one, e.g. `peaks['A100']`
     intra_node_bw: float           # bytes/s each way to a neighbour in the same machine
-    price: float            # of one GPU for one hour
-    mfu: float = 0.4        # share of the peak that it reaches while it computes
-    inter_node_bw: float = 50e9    # bytes/s each way between machines, all cards together
-    latency: float = 5e-6   # s that a message takes, however short
-    launch_overhead: float = 0.01    # s to launch the operations of one step
-    jitter: float = 0.05    # deviation of the time of one GPU, as a share of the time
+    price: float                   # of one GPU for one hour
+    mfu: float = 0.4               # share of the peak that it reaches while it computes
+    inter_node_bw: float = 50e9  # bytes/s each way between machines, all cards together
+    latency: float = 5e-6          # s that a message takes, however short
+    launch_overhead: float = 0.01  # s to launch the operations of one step
+    jitter: float = 0.05      # deviation of the time of one GPU, as a share of the time
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #step-times
 def _step_times(

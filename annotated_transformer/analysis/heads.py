@@ -78,10 +78,10 @@ def _exact_match(hypotheses, references):
 
 def head_importance(
     translator:Translator,
-    kind:str,                # one of `kinds`
-    sources:list[str], references:list[str],   # raw text
-    score=_exact_match,       # of translations and references
-) -> Tensor:                 # (N, h)
+    kind:str,                                 # one of `kinds`
+    sources:list[str], references:list[str],  # raw text
+    score=_exact_match,                       # of translations and references
+) -> Tensor:                                  # (N, h)
     """By how much the score of greedy search changes when one head is missing, for each
     head."""
     test = lambda: score(translator.translate(sources, beam=1), references)

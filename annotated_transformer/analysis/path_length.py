@@ -16,9 +16,9 @@ from torch.utils.flop_counter import flop_registry
 # %% ../../nbs/20_background.ipynb #reach
 @torch.no_grad()
 def receptive_field(
-    layer_fn,       # function of the layer's number, from 0, that makes a layer of width d
-    n:int,      # positions
-    d:int=4,    # width
+    layer_fn,  # function of the layer's number, from 0, that makes a layer of width d
+    n:int,     # positions
+    d:int=4,   # width
 ):
     """Yields, after each layer of a stack,
     which inputs (columns) reach which outputs (rows): booleans (n, n). §4, Table 1."""

@@ -21,7 +21,7 @@ class _Table3Row:
     "A row of Table 3, and its counterpart at small size."
     ppl: float       # perplexity per token on newstest2013, as printed
     bleu: float      # on newstest2013, as printed
-    overrides: dict       # the change to the recipe `table3_mini`
+    overrides: dict  # the change to the recipe `table3_mini`
     expected: str    # of our loss against base: 'worse', 'better' or 'alike'
 
 TABLE_3 = {
@@ -74,9 +74,9 @@ def _effective_rank(
 
 # %% ../../nbs/62a_variations.ipynb #against-base
 def _dunnett_intervals(
-    losses:dict,         # row → one number for each seed, 'base' among the rows
-    confidence_level:float=.975,    # of all intervals together
-) -> dict:               # row → difference of the means, lower and upper end
+    losses:dict,                 # row → one number for each seed, 'base' among the rows
+    confidence_level:float=.975,  # of all intervals together
+) -> dict:                        # row → difference of the means, lower and upper end
     """Dunnett's intervals of every row against base.
     Raises ValueError naming a row with fewer than two seeds."""
     if few := [row for row, found in losses.items() if len(found) < 2]:
@@ -91,8 +91,8 @@ def _dunnett_intervals(
 
 # %% ../../nbs/62a_variations.ipynb #pooled
 def _pooled_sd(
-    losses:dict,    # row → one number for each seed
-) -> tuple[float, int]:     # standard deviation, degrees of freedom
+    losses:dict,         # row → one number for each seed
+) -> tuple[float, int]:  # standard deviation, degrees of freedom
     "Of the seeds around the mean of their row, all rows together."
     squares = sum(np.var(found) * len(found) for found in losses.values())
     free = sum(len(found) - 1 for found in losses.values())
@@ -117,10 +117,10 @@ _SCALING_ROWS = {   # what grows: the rows that have less or more of it
 }
 
 def _effect_of_doubling(
-    losses:dict,          # row → one number for each seed
-    field:str,             # of `_SCALING_ROWS`
+    losses:dict,                  # row → one number for each seed
+    field:str,                    # of `_SCALING_ROWS`
     confidence_level:float=.975,
-) -> tuple[float, float, float]:     # nats, lower and upper end of the interval
+) -> tuple[float, float, float]:  # nats, lower and upper end of the interval
     "What doubling a size does to the loss: the slope of a line through all seeds."
     points = [(math.log2(getattr(table3_recipe(row).model, field)), loss)
               for row in _SCALING_ROWS[field] for loss in losses.get(row, ())]
@@ -133,10 +133,10 @@ def _effect_of_doubling(
 
 # %% ../../nbs/62a_variations.ipynb #verdicts
 def verdicts(
-    losses:dict,      # row → one number for each seed, 'base' among the rows
-    margin:float=.03, # nats within which two losses are alike
-    expected:dict=None,   # row → 'worse', 'better' or 'alike'; None: as in `table3`
-) -> dict:            # row → one of four phrases
+    losses:dict,         # row → one number for each seed, 'base' among the rows
+    margin:float=.03,    # nats within which two losses are alike
+    expected:dict=None,  # row → 'worse', 'better' or 'alike'; None: as in `table3`
+) -> dict:               # row → one of four phrases
     "What the seeds say to the expectation of every row."
     words = {}
     for row, (_, low, high) in _dunnett_intervals(losses).items():

@@ -11,7 +11,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..utils.validation import UserError, validate_fields, _validate_types
+from ..utils.validation import (
+    UserError, validate_fields, _validate_types)
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/bytenet.ipynb #dilated-conv
@@ -75,17 +76,17 @@ class ByteNetConfig:
     """ByteNet, 2 x 10 blocks; the paper: d_model=1600, sets=6, tokens are letters.
     Raises ValueError on impossible values."""
     vocab_size: int = 37000
-    d_model: int = 128           # between blocks, the paper's 2d
-    k: int = 3                   # positions that a convolution reads
+    d_model: int = 128                 # between blocks, the paper's 2d
+    k: int = 3                         # positions that a convolution reads
     # of the blocks of a set; a list, as config.json has it (a tuple becomes one)
     dilations: list = field(default_factory=lambda: [1, 2, 4, 8, 16])
-    sets: int = 2                # how often they are repeated, in each network
-    a: float = 1.2               # the target has about a·|s| + b tokens
+    sets: int = 2                      # how often they are repeated, in each network
+    a: float = 1.2                     # the target has about a·|s| + b tokens
     b: float = 0.0
-    P_drop: float = 0.1          # dropout in each block: not in its paper
-    eps_ls: float = 0.1          # label smoothing: not in its paper
-    max_len: int = 1024          # longer pairs are not trained on
-    src_vocab_size: int | None = None   # of the source, if it has tokens of its own
+    P_drop: float = 0.1                # dropout in each block: not in its paper
+    eps_ls: float = 0.1                # label smoothing: not in its paper
+    max_len: int = 1024                # longer pairs are not trained on
+    src_vocab_size: int | None = None  # of the source, if it has tokens of its own
 
     def __post_init__(self):
         if isinstance(self.dilations, tuple):

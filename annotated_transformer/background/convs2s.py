@@ -13,7 +13,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
-from ..utils.validation import UserError, validate_fields, _validate_types
+from ..utils.validation import (
+    UserError, validate_fields, _validate_types)
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/convs2s.ipynb #weight-normed
@@ -50,11 +51,11 @@ class GatedConv(nn.Module):
 
 # %% ../../nbs/predecessors/convs2s.ipynb #look-back
 def _encoder_decoder_attention(
-    Q:Tensor,       # questions (B, T, d)
-    K:Tensor,       # the encoded source (B, m, d)
-    V:Tensor,       # the same and its embeddings (B, m, d)
-    mask:Tensor,    # which tokens of the source are no padding (B, m)
-) -> tuple[Tensor, Tensor]:     # (B, T, d), and the weights (B, T, m)
+    Q:Tensor,                # questions (B, T, d)
+    K:Tensor,                # the encoded source (B, m, d)
+    V:Tensor,                # the same and its embeddings (B, m, d)
+    mask:Tensor,             # which tokens of the source are no padding (B, m)
+) -> tuple[Tensor, Tensor]:  # (B, T, d), and the weights (B, T, m)
     "softmax(QKᵀ)V · m√(1/m), §3.3 and §3.4 of Gehring et al. (2017)."
     scores = (Q @ K.mT).masked_fill(~mask[:, None], torch.finfo(Q.dtype).min)
     weights = scores.softmax(-1)
@@ -106,17 +107,17 @@ class _TokenPositionEmbedding(nn.Module):
 class ConvS2SConfig:
     "ConvS2S: its authors' small recipe. Raises ValueError on impossible values."
     vocab_size: int = 37000
-    d_model: int = 256           # width of everything
+    d_model: int = 256                 # width of everything
     encoder_layers: int = 4
     decoder_layers: int = 3
-    k: int = 3                   # positions that a convolution reads, an odd number
-    P_drop: float = 0.2          # dropout: embeddings, inputs of blocks, last output
-    eps_ls: float = 0.1          # label smoothing: not in its paper
-    looks: str = 'all'           # decoder layers that look: 'all', 'first' or 'last'
-    positions: bool = True       # learned positions, or none
+    k: int = 3                       # positions that a convolution reads, an odd number
+    P_drop: float = 0.2             # dropout: embeddings, inputs of blocks, last output
+    eps_ls: float = 0.1                # label smoothing: not in its paper
+    looks: str = 'all'              # decoder layers that look: 'all', 'first' or 'last'
+    positions: bool = True             # learned positions, or none
     tie_embeddings: bool = False # one matrix for target embedding and output
-    max_len: int = 1024          # positions that are learned, on either side
-    src_vocab_size: int | None = None   # of the source, if it has tokens of its own
+    max_len: int = 1024                # positions that are learned, on either side
+    src_vocab_size: int | None = None  # of the source, if it has tokens of its own
 
     def __post_init__(self):
         _validate_types(self)

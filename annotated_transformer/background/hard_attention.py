@@ -9,7 +9,8 @@ __all__ = ['marginal_loss', 'lower_bound_loss', 'reinforce_loss']
 import torch
 from torch import Tensor
 from .recurrent import RecurrentTranslator
-from ..data.number_names import PAD, shift_right, teacher_forcing_loss
+from annotated_transformer.data.number_names import (
+    PAD, shift_right, teacher_forcing_loss)
 
 # %% ../../nbs/predecessors/hard_attention.ipynb #by-place
 def _position_log_probs(
@@ -48,11 +49,11 @@ def lower_bound_loss(model, src:Tensor, tgt:Tensor) -> Tensor:
 
 # %% ../../nbs/predecessors/hard_attention.ipynb #reinforce
 def reinforce_loss(
-    baseline:bool=True,      # subtract the mean reward so far
-    entropy_weight:float=.02,       # reward for undecided weights, in nats
-    soft_prob:float=.5,         # how often a batch looks softly
-    per_token_reward:bool=True,      # a look is rewarded by its own token, not by all
-    n_samples:int=1,           # draws for each step
+    baseline:bool=True,          # subtract the mean reward so far
+    entropy_weight:float=.02,    # reward for undecided weights, in nats
+    soft_prob:float=.5,          # how often a batch looks softly
+    per_token_reward:bool=True,  # a look is rewarded by its own token, not by all
+    n_samples:int=1,             # draws for each step
 ):
     """A loss whose gradient estimates that of `lower_bound_loss` from draws (Xu et al. 2015),
     as a function of a model and a batch; it remembers the baseline."""

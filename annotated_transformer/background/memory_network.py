@@ -100,9 +100,9 @@ def _build_vocab(questions:list[_BabiExample]) -> list[str]:
 
 def _encode_stories(
     questions:list[_BabiExample],
-    vocab:list[str],     # as `_build_vocab` gives them
-    M:int, J:int,        # sentences, words of one
-) -> tuple[Tensor, Tensor, Tensor]:   # stories (n, M, J), questions (n, J), answers (n)
+    vocab:list[str],                 # as `_build_vocab` gives them
+    M:int, J:int,                    # sentences, words of one
+) -> tuple[Tensor, Tensor, Tensor]:  # stories (n, M, J), questions (n, J), answers (n)
     """Ids, the newest sentence first; only the last M are kept. Raises ValueError
     naming the question that has an unknown word, or a sentence longer than J."""
     validate_fields(dict(M=M, J=J), 'M J', ge=1)
@@ -138,14 +138,14 @@ def _sample_time_indices(
 # %% ../../nbs/predecessors/memory_network.ipynb #fit-memory
 def _train_memory_network(
     model:MemoryNetwork,
-    data:tuple,          # as `_encode_stories` gives it
+    data:tuple,         # as `_encode_stories` gives it
     epochs:int=100,
     lr:float=.01,
-    anneal:bool=True,     # the rate, after each quarter of the epochs
-    noise:bool=False,    # up to a tenth of the ages left out
-    linear:bool=False,   # without softmax
-    batch_size:int=32,         # of a batch, whose losses are summed
-    seed:int=0,          # of batches and gaps; each network has its own
+    anneal:bool=True,   # the rate, after each quarter of the epochs
+    noise:bool=False,   # up to a tenth of the ages left out
+    linear:bool=False,  # without softmax
+    batch_size:int=32,  # of a batch, whose losses are summed
+    seed:int=0,         # of batches and gaps; each network has its own
     progress:bool=False,
 ):
     """Gradient descent, each matrix's gradient clipped to norm 40 (section 4.2, and

@@ -14,9 +14,9 @@ from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/predecessors/neural_gpu.ipynb #written-sums
 def make_addition(
-    a:Tensor, b:Tensor,    # bits, the lowest first (B, k)
-    concatenate:bool=False,     # 'a + b' in a row; else one below the other
-) -> tuple[Tensor, Tensor]:    # symbols in and out, 0 for an empty place (B, n)
+    a:Tensor, b:Tensor,      # bits, the lowest first (B, k)
+    concatenate:bool=False,  # 'a + b' in a row; else one below the other
+) -> tuple[Tensor, Tensor]:  # symbols in and out, 0 for an empty place (B, n)
     """Sums to learn from: n = k + 1 columns, or n = 2k + 1 places in a row. A bit is
     written as 1 or 2, a plus as 3. Raises ValueError on what are not bits."""
     if a.shape != b.shape or a.dim() != 2 or not a.numel(): raise ValueError(

@@ -11,7 +11,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from ..utils.validation import UserError, validate_fields, _validate_types
+from ..utils.validation import (
+    UserError, validate_fields, _validate_types)
 from ..model.seq2seq import Seq2SeqModel, register_architecture
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-config
@@ -21,19 +22,19 @@ _SCORE_FUNCTIONS = 'none', 'additive', 'dot', 'general', 'concat', 'location'
 class RecurrentConfig:
     "A recurrent encoder and decoder. Raises ValueError on impossible values."
     vocab_size: int = 4000
-    d_model: int = 256          # width of embeddings and states
-    N: int = 1                  # layers on each side
-    cell: str = 'gru'           # or 'lstm'
-    both_ways: bool = True      # the source is read forwards and backwards
-    reverse: bool = False       # the source is read from its end
-    score: str = 'additive'     # how the decoder compares; 'none': no attention
-    window: str = 'global'      # where it may look; 'local-m', 'local-p'
-    D: int = 10                 # half the width of a local window
-    feeding: bool = False       # the last answer is part of the next input
-    P_drop: float = 0.3         # dropout on embeddings and answers
-    eps_ls: float = 0.1         # label smoothing
-    max_len: int = 1024         # tokens
-    src_vocab_size: int | None = None   # of the source, if it has tokens of its own
+    d_model: int = 256                 # width of embeddings and states
+    N: int = 1                         # layers on each side
+    cell: str = 'gru'                  # or 'lstm'
+    both_ways: bool = True             # the source is read forwards and backwards
+    reverse: bool = False              # the source is read from its end
+    score: str = 'additive'            # how the decoder compares; 'none': no attention
+    window: str = 'global'             # where it may look; 'local-m', 'local-p'
+    D: int = 10                        # half the width of a local window
+    feeding: bool = False              # the last answer is part of the next input
+    P_drop: float = 0.3                # dropout on embeddings and answers
+    eps_ls: float = 0.1                # label smoothing
+    max_len: int = 1024                # tokens
+    src_vocab_size: int | None = None  # of the source, if it has tokens of its own
 
     def __post_init__(self):
         _validate_types(self)

@@ -19,11 +19,11 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/classify.ipynb #command
 def transformer_classify(
-    run_dir:str,          # run directory of a classifier
-    input:str=None,       # file, one text a line; standard input when not given
-    top_k:int=1,          # labels of each text
-    evaluate:bool=False,  # label the run's own test texts and print the accuracy
-    weights:str='average',   # of the last checkpoints; or best, last
+    run_dir:str,            # run directory of a classifier
+    input:str=None,         # file, one text a line; standard input when not given
+    top_k:int=1,            # labels of each text
+    evaluate:bool=False,    # label the run's own test texts and print the accuracy
+    weights:str='average',  # of the last checkpoints; or best, last
 ):
     """Label lines of text: label TAB probability, and so on for --top_k labels; one line
     out for each line in, blank for a blank one. With --evaluate, `name: value` lines."""

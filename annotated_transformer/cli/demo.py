@@ -25,7 +25,7 @@ def _get_demo_recipe(): return get_recipe('demo')
 
 @_with_recipe_options(_get_demo_recipe)
 def transformer_demo(
-    output_dir:str='runs/demo',  # run directory to write; an unfinished one is continued
+    output_dir:str='runs/demo', # run directory to write; an unfinished one is continued
     **overrides,
 ):
     """Learn on the CPU, in about a minute, to translate English number names into

@@ -15,7 +15,8 @@ from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
 from ..model.transformer import Transformer
 from ..run_directory import RunDirectory, load_model, WEIGHTS_FILE
-from ..utils.io import _create_output_dir, _sha256_file, _get_dir_kind
+from ..utils.io import (
+    _create_output_dir, _sha256_file, _get_dir_kind)
 from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/library/cli/export.ipynb #write-export
@@ -32,11 +33,11 @@ def _write_export(run:RunDirectory, out, format, quantization, weights):
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
-    run_dir:str,             # run directory that training wrote
+    run_dir:str,               # run directory that training wrote
     format:str='ctranslate2',  # or transformers, onnx, safetensors
     quantization:str=None,   # ctranslate2 only: int8, float16, bfloat16 …; else float32
     output_dir:str=None,     # folder to write; RUN_DIR/ctranslate2 and so on without it
-    weights:str='average',   # of the last checkpoints; or best, last
+    weights:str='average',     # of the last checkpoints; or best, last
 ):
     """Write a trained model for another engine. CTranslate2's is used by
     `transformer_translate --engine ctranslate2`, that of transformers by its

@@ -14,7 +14,8 @@ from .main import main
 from .streams import _read_line_batches
 from ..inference.beam_search import _check_search
 from ..inference.metrics import print_metrics
-from ..tasks.parsing.parser import Parser, _load_gold_trees, _parse_error
+from annotated_transformer.tasks.parsing.parser import (
+    Parser, _load_gold_trees, _parse_error)
 from ..tasks.parsing.trees import score_trees
 from ..utils.io import (
     _check_output_path, _open_maybe_compressed, atomic_write_text, _write_line)
@@ -61,14 +62,14 @@ def _flatten_metrics(scores:dict) -> dict:
 
 # %% ../../nbs/library/cli/parse.ipynb #transformer-parse
 def transformer_parse(
-    run_dir:str,          # run directory, of --dataset treebank
-    input:str=None,       # file, one sentence a line; standard input when not given
-    gold:str=None,        # trees in brackets, or a treebank's folder: parse and score
-    output:str=None,      # with --gold: write the trees here, one a line
-    beam:int=21,          # live hypotheses
-    alpha:float=0.3,      # length penalty
-    unconstrained:bool=False,   # allow any output; a blank line where it is no tree
-    weights:str='average',   # of the last checkpoints; or best, last
+    run_dir:str,               # run directory, of --dataset treebank
+    input:str=None,           # file, one sentence a line; standard input when not given
+    gold:str=None,          # trees in brackets, or a treebank's folder: parse and score
+    output:str=None,           # with --gold: write the trees here, one a line
+    beam:int=21,               # live hypotheses
+    alpha:float=0.3,           # length penalty
+    unconstrained:bool=False,  # allow any output; a blank line where it is no tree
+    weights:str='average',     # of the last checkpoints; or best, last
 ):
     """Parse lines of words: one tree out for each line in, in order, and a blank line
     for one that cannot be parsed; or parse the sentences of gold trees and print

@@ -11,10 +11,10 @@ from ..utils.io import _strip_invisible, _decompress_stream
 
 # %% ../../nbs/library/cli/streams.ipynb #blocks
 def _read_line_batches(
-    raw,               # a stream of bytes
-    name:str,          # what to call it in messages
-    max_lines:int=1000,     # lines in a block
-):                     # generator of lists of lines
+    raw,                 # a stream of bytes
+    name:str,            # what to call it in messages
+    max_lines:int=1000,  # lines in a block
+):                       # generator of lists of lines
     """Lines as they come, without blanks and invisible characters at their ends:
     whoever writes one and waits gets its translation. A line that is not UTF-8 is
     named, and read with U+FFFD where it is not. Raises ValueError as `_decompress_stream`."""

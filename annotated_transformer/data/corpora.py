@@ -154,7 +154,7 @@ _DATASETS = dict(    # name → what reads it; its languages, where none are giv
 
 def _resolve_corpus(
     corpus,         # a data set's name; name, source and target; or splits of one's own
-) -> tuple[str, str, str]:   # data set, source language, target language
+) -> tuple[str, str, str]:  # data set, source language, target language
     "Raises ValueError on an unknown data set, or if a language is missing."
     if isinstance(corpus, dict): return 'custom', *_text_columns(corpus)
     if isinstance(corpus, str): corpus = corpus, None, None

@@ -103,11 +103,11 @@ def teacher_forcing_loss(model, src:Tensor, tgt:Tensor) -> Tensor:
 # %% ../../nbs/library/data/number_names.ipynb #fit
 def train_toy(
     model:nn.Module,
-    next_batch:Callable,          # gives one batch, a tuple of tensors
+    next_batch:Callable,                    # gives one batch, a tuple of tensors
     steps:int=500,
-    lr:float=1e-2,          # at its highest
-    loss_fn:Callable=teacher_forcing_loss,   # of the model and a batch
-) -> list[float]:           # the loss of every step
+    lr:float=1e-2,                          # at its highest
+    loss_fn:Callable=teacher_forcing_loss,  # of the model and a batch
+) -> list[float]:                           # the loss of every step
     "The smallest loop: Adam, one cycle of the learning rate, gradients of length 1."
     optimizer = torch.optim.Adam(model.parameters(), lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -125,10 +125,10 @@ def train_toy(
 # %% ../../nbs/library/data/number_names.ipynb #greedy
 @torch.no_grad()
 def greedy_decode(
-    model:nn.Module,     # (src, tgt so far) → logits (B, T, V)
-    src:Tensor,          # (B, T_k)
-    max_len:int=80,         # letters; the longest German name has 67
-) -> Tensor:             # ids (B, T)
+    model:nn.Module,  # (src, tgt so far) → logits (B, T, V)
+    src:Tensor,       # (B, T_k)
+    max_len:int=80,   # letters; the longest German name has 67
+) -> Tensor:          # ids (B, T)
     "Write the likeliest token, read it, write the next, until every row has its EOS."
     tgt = src.new_full((len(src), 1), BOS)
     while tgt.size(1) <= max_len and not (tgt == EOS).any(1).all():

@@ -14,8 +14,10 @@ from pathlib import Path
 from datasets import load_from_disk
 from filelock import FileLock
 from .batching import Batches, tokenize_dataset
-from .corpora import _corpus_fingerprint, load_corpus, _resolve_corpus
-from ..utils.validation import UserError, validate_fields, _validate_types
+from .corpora import (
+    _corpus_fingerprint, load_corpus, _resolve_corpus)
+from ..utils.validation import (
+    UserError, validate_fields, _validate_types)
 from ..utils.io import _create_output_dir, _sha256_file, _LOCK_FILE
 from .text_files import _TMP_DIR
 from .tokenizer import (
@@ -28,12 +30,12 @@ _PREPROCESSING = 'raw', 'moses_lc', 'words', *_CLASSIFICATION_MODES
 @dataclass(frozen=True)
 class PreprocessingConfig:
     "How text becomes ids. Raises ValueError on impossible values."
-    preprocessing: str = 'raw'   # or another of `_PREPROCESSING`
-    vocab_size: int = 37000      # V, tokens shared by source and target, §5.1
-    max_len: int = 1024          # tokens on a side
-    byte_fallback: bool = True   # unknown characters as bytes; takes 256 tokens
-    overlong: str = 'drop'       # beyond max_len: or 'error', or 'truncate' the source
-    src_vocab_size: int | None = None   # tokens of the source, if it has its own
+    preprocessing: str = 'raw'         # or another of `_PREPROCESSING`
+    vocab_size: int = 37000            # V, tokens shared by source and target, §5.1
+    max_len: int = 1024                # tokens on a side
+    byte_fallback: bool = True         # unknown characters as bytes; takes 256 tokens
+    overlong: str = 'drop'        # beyond max_len: or 'error', or 'truncate' the source
+    src_vocab_size: int | None = None  # tokens of the source, if it has its own
 
     def __post_init__(self):
         _validate_types(self)
@@ -128,10 +130,10 @@ def _encode_splits(config:PreprocessingConfig, corpus, data_dir, folder:Path, to
 # %% ../../nbs/library/data/preprocessing.ipynb #make-data
 def preprocess_corpus(
     preparation:PreprocessingConfig,
-    corpus,          # name for `corpora.load`, or one's own splits
-    data_dir,        # its folder, or None
-    output_dir:Path,      # gets tokenizer.model, train and valid as ids, test as text
-    tokenizer=None,  # folder with a tokenizer to use, instead of learning one
+    corpus,           # name for `corpora.load`, or one's own splits
+    data_dir,         # its folder, or None
+    output_dir:Path,  # gets tokenizer.model, train and valid as ids, test as text
+    tokenizer=None,   # folder with a tokenizer to use, instead of learning one
 ):
     """Learn the tokens from the train split and cut the corpus, unless there is
     `output_dir`: it appears when it is whole; until then all is in `output_dir`.tmp."""
@@ -154,8 +156,8 @@ def preprocess_corpus(
 
 # %% ../../nbs/library/data/preprocessing.ipynb #batches-of
 def load_batches(
-    folder:Path,      # a split, as `preprocess_corpus` wrote it
-    max_tokens:int,       # padded tokens on each side of a batch
+    folder:Path,     # a split, as `preprocess_corpus` wrote it
+    max_tokens:int,  # padded tokens on each side of a batch
     pad_id:int, seed:int,
 ) -> Batches:
     "The batches of one split. Raises ValueError if its files are damaged."

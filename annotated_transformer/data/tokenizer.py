@@ -116,7 +116,7 @@ def _sample_training_text(
     split,             # columns `source` and `target`, e.g. the train split of a corpus
     max_pairs:int=250_000,  # pairs
     sides=('source', 'target'),
-):                     # generator of strings
+):                          # generator of strings
     """What tokens are learnt from:
     sources and targets of at most `max_pairs` pairs, spread evenly over the split."""
     n = min(len(split), max_pairs)
@@ -223,15 +223,15 @@ def _join_translations(
     "One text again, with a blank where the target's language has one."
     source, target = (re.split('[-_]', lang)[0] for lang in (source, target))
     def blank(part): return target not in _UNSPACED_LANGUAGES and (
-        source in _UNSPACED_LANGUAGES or part[-1:].isspace())       # else within a word
+        source in _UNSPACED_LANGUAGES or part[-1:].isspace())  # else within a word
     return ''.join(translation + ' ' * (i < len(parts) and blank(part)) for i, (
         part, translation) in enumerate(zip(parts, translations), 1))
 
 def _split_long_text(
     text:str,
-    max_tokens:int,       # tokens in one part
-    count_tokens,          # list of texts → tokens of each
-) -> list[str]:     # the text itself, if it is short enough
+    max_tokens:int,                                            # tokens in one part
+    count_tokens,                                       # list of texts → tokens of each
+) -> list[str]:                                 # the text itself, if it is short enough
     "Cut between sentences, else between words, else in halves; nothing is lost."
     # a character is at most four bytes
     if len(text) * 4 < max_tokens or count_tokens([text])[0] <= max_tokens: return [text]

@@ -12,9 +12,9 @@ from ..utils.validation import _import_optional
 
 # %% ../../nbs/library/export/onnx.ipynb #to-onnx
 def to_onnx(
-    run_dir,   # a run directory
-    out,       # file to write
-    weights='average',   # or 'best', 'last', or a .safetensors file in the run
+    run_dir,            # a run directory
+    out,                # file to write
+    weights='average',  # or 'best', 'last', or a .safetensors file in the run
 ):
     """The model as one graph:
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V)."""

@@ -224,9 +224,9 @@ def _model_card(config:dict, valid:list[dict], length_penalty:float) -> str:
 
 # %% ../../nbs/library/export/transformers.ipynb #to-transformers
 def to_transformers(
-    run_dir,   # a run directory
-    out,       # folder to write, ready for the Hub
-    weights='average',   # as for `load_model`
+    run_dir,            # a run directory
+    out,                # folder to write, ready for the Hub
+    weights='average',  # as for `load_model`
 ):
     """Write a trained model as a Marian model of Hugging Face's transformers, which
     need not be installed. Raises ValueError naming what Marian does not have."""

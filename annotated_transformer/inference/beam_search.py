@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ..utils.validation import UserError, validate_fields, _check_host_memory
+from ..utils.validation import (
+    UserError, validate_fields, _check_host_memory)
 from ..model.seq2seq import check_incremental
 from ..cpu import _top_k
 
@@ -38,7 +39,7 @@ def _is_done(
     # log-probability of its best live prefix, -inf when none is live
     best_log_prob:float,
     max_length:int,               # its maximum length
-    n_best:int,              # how many hypotheses are wanted
+    n_best:int,                   # how many hypotheses are wanted
     alpha:float,
 ) -> bool:
     """True when no live prefix can still enter the best `n_best`:
@@ -86,11 +87,11 @@ def _advance_beams(
 
 # %% ../../nbs/61a_generation.ipynb #rule-out
 def _mask_log_probs(
-    lprobs:Tensor,       # log-probability of each prefix with each token (B, n, V)
-    suppress_tokens:list[int],    # tokens that are not written: bos and padding
-    at_max_length:list[bool],    # which sources are at their limit
+    lprobs:Tensor,            # log-probability of each prefix with each token (B, n, V)
+    suppress_tokens:list[int],  # tokens that are not written: bos and padding
+    at_max_length:list[bool],   # which sources are at their limit
     eos_id:int,
-    allowed_mask:Tensor=None,    # which tokens may follow (B, n, V)
+    allowed_mask:Tensor=None,   # which tokens may follow (B, n, V)
 ):
     "-inf, in place, for what may not be written; at the limit for all but eos."
     lprobs[..., suppress_tokens] = -math.inf
@@ -117,11 +118,11 @@ def _init_states(models:list, src:Tensor, bos_id:int) -> list:
     return [model.init_state(src) for model in models]
 
 def _prepare_search(
-    models,       # a model, or a list of them
-    src:Tensor,   # source ids with eos, padded (B, T_k)
-    max_extra_tokens:int,    # tokens that a translation may have more than its source
+    models,                   # a model, or a list of them
+    src:Tensor,               # source ids with eos, padded (B, T_k)
+    max_extra_tokens:int,     # tokens that a translation may have more than its source
     beam:int=1,
-) -> tuple[list, list[int]]:   # models; longest translation of each source, with eos
+) -> tuple[list, list[int]]:  # models; longest translation of each source, with eos
     "Raises ValueError if a model is not in evaluation mode, or memory is too small."
     models = models if isinstance(models, (list, tuple)) else [models]
     validate_fields(dict(extra=max_extra_tokens), 'extra', ge=0)
@@ -139,13 +140,13 @@ def _prepare_search(
 # %% ../../nbs/61a_generation.ipynb #beam-search
 @torch.no_grad()
 def beam_search(
-    models,          # a `Seq2SeqModel`, or a list of them to average
-    src:Tensor,      # source ids with eos, padded (B, T_k)
-    beam:int=4,      # live prefixes; 1 is greedy decoding
-    alpha:float=0.6, # length penalty
-    max_extra_tokens:int=50,    # tokens that a translation may have more than its source
-    n_best:int=None, # hypotheses wanted, the fewer the faster; `beam` when None
-    allowed_tokens_fn:Callable=None,   # says which tokens may follow, as `force` does
+    models,                           # a `Seq2SeqModel`, or a list of them to average
+    src:Tensor,                       # source ids with eos, padded (B, T_k)
+    beam:int=4,                       # live prefixes; 1 is greedy decoding
+    alpha:float=0.6,                  # length penalty
+    max_extra_tokens:int=50,   # tokens that a translation may have more than its source
+    n_best:int=None,         # hypotheses wanted, the fewer the faster; `beam` when None
+    allowed_tokens_fn:Callable=None,  # says which tokens may follow, as `force` does
     *, bos_id:int, eos_id:int,
 ) -> list[list[Hypothesis]]: # for each source up to `n_best` hypotheses, the best first
     "Beam search, §6.1. Raises ValueError on bad arguments, or a source without result."
@@ -181,15 +182,15 @@ def beam_search(
 # %% ../../nbs/61a_generation.ipynb #force
 def _force_prefix(
     prefix_tokens:list[list[int]],  # of each source, the tokens that come first
-    vocab_size:int,                     # size of the vocabulary
+    vocab_size:int,                 # size of the vocabulary
 ) -> Callable:
     """For the `allow` of `beam_search`: every translation begins with the given tokens.
     With eos as the last of them they are the whole translation."""
     longest = max(map(len, prefix_tokens), default=0)
     def allow(
-        rows:Tensor,           # the source of each row (B,)
-        ids:Tensor,            # their prefixes, with bos (B, n, t)
-    ) -> Tensor:       # may this token follow? (B, n, V); None: all may
+        rows:Tensor,  # the source of each row (B,)
+        ids:Tensor,   # their prefixes, with bos (B, n, t)
+    ) -> Tensor:      # may this token follow? (B, n, V); None: all may
         t = ids.size(-1)
         if t > longest: return None
         may = torch.ones(*ids.shape[:2], vocab_size, dtype=torch.bool, device=ids.device)

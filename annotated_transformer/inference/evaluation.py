@@ -10,19 +10,20 @@ import time
 import torch
 from datasets import load_from_disk
 from ..run_directory import RunDirectory
-from .metrics import (
-    score_translations, _exact_match, _make_bleu_metric, tokenized_bleu, _bleu_tokenizer)
+from annotated_transformer.inference.metrics import (
+    score_translations, _exact_match, _make_bleu_metric, tokenized_bleu,
+    _bleu_tokenizer)
 from .translator import Translator
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/evaluation.ipynb #evaluate
 def evaluate(
     translator:Translator,
-    sources:list[str],      # raw text
-    references:list[str],   # raw text
+    sources:list[str],        # raw text
+    references:list[str],     # raw text
     beam:int=4, alpha:float=0.6,
     tokenize:str=None,      # sacreBLEU's tokeniser; that of `_bleu_tokenizer` when None
-) -> tuple[dict, list[str]]:   # scores: name → value; the translations
+) -> tuple[dict, list[str]]:  # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
     lang, begin = translator.config['target_lang'], time.perf_counter()
     written = [best for (best, _), in translator.n_best(
@@ -38,11 +39,11 @@ def evaluate(
 
 # %% ../../nbs/library/inference/evaluation.ipynb #watch-bleu
 def eval_bleu(
-    n_sentences:int,        # sentences
-    model,        # being trained, in evaluation mode
+    n_sentences:int,  # sentences
+    model,            # being trained, in evaluation mode
     run_dir,
-    step:int,     # updates done
-) -> dict:        # to be logged
+    step:int,         # updates done
+) -> dict:            # to be logged
     "Translate the first n validation sentences greedily; keep three as samples."
     run = RunDirectory(run_dir)
     config, tokenizer = run.config, run.tokenizer
@@ -66,8 +67,8 @@ def eval_bleu(
 
 # %% ../../nbs/library/inference/evaluation.ipynb #test-split
 def load_test_split(
-    run_dir,   # a run directory
-) -> tuple[list[str], list[str]]:   # sources, references
+    run_dir,                       # a run directory
+) -> tuple[list[str], list[str]]:  # sources, references
     """The raw test sentences of the corpus that a run was trained on,
     as training put them aside. Raises ValueError if they are missing or damaged."""
     path = RunDirectory(run_dir).data / 'test'

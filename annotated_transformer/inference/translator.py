@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..model.attention import MultiHeadAttention
-from ..run_directory import RunDirectory, _check_ensemble, load_model
-from ..utils.io import _strip_invisible, _create_output_dir, _replace_newlines, atomic_write_text
+from ..run_directory import (
+    RunDirectory, _check_ensemble, load_model)
+from ..utils.io import (
+    _strip_invisible, _create_output_dir, _replace_newlines, atomic_write_text)
 from ..utils.validation import UserError, validate_fields
 from annotated_transformer.inference.beam_search import (
     Hypothesis, beam_search, _check_search)

@@ -7,28 +7,29 @@ __all__ = ['presets', 'TransformerConfig', 'count_parameters']
 
 # %% ../../nbs/30_model_architecture.ipynb #imports
 from dataclasses import dataclass
-from ..utils.validation import UserError, validate_fields, _validate_types
+from ..utils.validation import (
+    UserError, validate_fields, _validate_types)
 
 # %% ../../nbs/30_model_architecture.ipynb #transformer-config
 @dataclass(frozen=True)
 class TransformerConfig:
     """The model's hyper-parameters, §3. The defaults are the base model.
     Raises ValueError on impossible values."""
-    vocab_size: int = 37000        # V, tokens shared by source and target, §5.1
-    N: int = 6                     # layers in each stack, §3.1
-    d_model: int = 512             # width of every sub-layer's output, §3.1
-    d_ff: int = 2048               # inner width of the feed-forward network, §3.3
-    h: int = 8                     # attention heads, §3.2.2
-    d_k: int | None = None         # width of a query or key; d_model/h when not given
-    d_v: int | None = None         # width of a value; d_model/h when not given
-    P_drop: float = 0.1            # dropout rate, §5.4
-    eps_ls: float = 0.1            # label smoothing, §5.4
-    norm: str = 'post'             # 'post' as in the paper, or 'pre'
-    positions: str = 'sinusoidal'  # or 'learned', §3.5; or 'none'
+    vocab_size: int = 37000            # V, tokens shared by source and target, §5.1
+    N: int = 6                         # layers in each stack, §3.1
+    d_model: int = 512                 # width of every sub-layer's output, §3.1
+    d_ff: int = 2048                   # inner width of the feed-forward network, §3.3
+    h: int = 8                         # attention heads, §3.2.2
+    d_k: int | None = None           # width of a query or key; d_model/h when not given
+    d_v: int | None = None             # width of a value; d_model/h when not given
+    P_drop: float = 0.1                # dropout rate, §5.4
+    eps_ls: float = 0.1                # label smoothing, §5.4
+    norm: str = 'post'                 # 'post' as in the paper, or 'pre'
+    positions: str = 'sinusoidal'      # or 'learned', §3.5; or 'none'
     tie_embeddings: bool = True    # one matrix for both embeddings and the output, §3.4
-    P_attn: float = 0.0            # dropout on attention weights: not in the paper
-    max_len: int = 1024            # tokens; longer pairs are not trained on
-    src_vocab_size: int | None = None   # of the source, if it has tokens of its own
+    P_attn: float = 0.0                # dropout on attention weights: not in the paper
+    max_len: int = 1024                # tokens; longer pairs are not trained on
+    src_vocab_size: int | None = None  # of the source, if it has tokens of its own
 
     def __post_init__(self):
         _validate_types(self)
@@ -74,7 +75,7 @@ presets = {
 # %% ../../nbs/30_model_architecture.ipynb #count-parameters
 def count_parameters(
     config:TransformerConfig,  # the model's hyper-parameters
-) -> int:                 # trainable scalars of `Transformer(c)`
+) -> int:                      # trainable scalars of `Transformer(c)`
     "The number of parameters by formula: what Table 3's last column counts."
     attention = 2 * config.d_model * config.h * sum(config.head_dims)            # W_Q, W_K, W_V, W_O
     feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model    # W_1, b_1, W_2, b_2

@@ -32,10 +32,10 @@ class _SmoothedLoss(torch.autograd.Function):
 
 # %% ../../nbs/54_regularization.ipynb #label-smoothed-loss
 def label_smoothed_loss(
-    logits:Tensor,      # (B, T, V), before the softmax
-    target:Tensor,      # ids of the right tokens (B, T)
-    eps_ls:float=0.1,   # mass spread over all V tokens
-    pad_id:int=0,       # positions that carry no loss
+    logits:Tensor,           # (B, T, V), before the softmax
+    target:Tensor,           # ids of the right tokens (B, T)
+    eps_ls:float=0.1,        # mass spread over all V tokens
+    pad_id:int=0,            # positions that carry no loss
 ) -> tuple[Tensor, Tensor]:  # sum over real tokens in nats, number of real tokens
     """Cross-entropy with (1-ε_ls) on the right token and ε_ls/V on every token, §5.4;
     ε_ls=0 gives the plain negative log-likelihood."""

@@ -30,8 +30,8 @@ class _TextConfig:
 
 # %% ../../nbs/library/model/pretrained.ipynb #check-config
 def _validate_config(
-    config,      # what config.json holds
-    path:str,   # that file, for messages
+    config,    # what config.json holds
+    path:str,  # that file, for messages
 ) -> dict:
     """The same, each field that a model needs checked.
     Raises ValueError naming the file and what is wrong with it."""
@@ -54,9 +54,9 @@ def _validate_config(
 
 # %% ../../nbs/library/model/pretrained.ipynb #differences
 def _diff_settings(
-    old:dict, new:dict,    # settings by name
-    resume:bool=False,    # of a run that goes on; else of weights, read or tuned
-) -> dict:                 # those that had to be the same: name → (old, new)
+    old:dict, new:dict,  # settings by name
+    resume:bool=False,   # of a run that goes on; else of weights, read or tuned
+) -> dict:               # those that had to be the same: name → (old, new)
     "The one rule which settings of a run may be other than they were."
     def free(name):
         if resume: return name in (

@@ -16,12 +16,14 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
     set_model_state_dict, set_optimizer_state_dict)
-from ..utils.validation import NonFiniteError, UserError, validate_fields
+from ..utils.validation import (
+    NonFiniteError, UserError, validate_fields)
 from ..utils.io import _sha256_file, _hardlink_or_copy
 from ..model.pretrained import load_weights, save_weights
 from .distributed import _any_rank
-from ..run_directory import (
-    RunDirectory, _CHECKSUMS_FILE, WEIGHTS_FILE, _TRAINING_STATE_FILE, _verify_checksums)
+from annotated_transformer.run_directory import (
+    RunDirectory, _CHECKSUMS_FILE, WEIGHTS_FILE, _TRAINING_STATE_FILE,
+    _verify_checksums)
 from .train_step import Objective
 
 # %% ../../nbs/library/training/checkpoint.ipynb #write-checkpoint
@@ -71,12 +73,12 @@ _FULL_STATE_OPTIONS = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 def save_checkpoint(
     run_dir,
-    step:int,            # updates done
-    model, optimizer,    # as accelerate prepared them
+    step:int,          # updates done
+    model, optimizer,  # as accelerate prepared them
     accelerator:Accelerator,
-    keep_last:int,            # how many checkpoints on schedule to keep
-    kind:str='step',     # or 'interrupted': not averaged, and gone after the next
-    best:bool=False,     # the best so far: its weights are best.safetensors, too
+    keep_last:int,     # how many checkpoints on schedule to keep
+    kind:str='step',   # or 'interrupted': not averaged, and gone after the next
+    best:bool=False,   # the best so far: its weights are best.safetensors, too
 ):
     """Write a checkpoint, then delete the oldest.
     Raises NotFinite if a weight is not finite, UserError if the disk refuses."""

@@ -18,8 +18,8 @@ from ..utils.validation import UserError
 # %% ../../nbs/library/training/distributed.ipynb #on-main
 def _run_on_main(
     accelerator:Accelerator,
-    func,                 # a function without arguments
-    group=None,        # the processes that wait for it, with their own patience
+    func,        # a function without arguments
+    group=None,  # the processes that wait for it, with their own patience
 ):
     """What `f()` gives in the main process, in every process. If it fails there,
     the main process says why, and the others end with it."""
@@ -53,8 +53,8 @@ def _check_launcher():
 # %% ../../nbs/library/training/distributed.ipynb #meet
 def _init_distributed(
     run_dir:Path,
-    report_to:str=None,          # a tracker that accelerate knows
-) -> tuple[Accelerator, object]:   # the processes of this run; they as a patient group
+    report_to:str=None,           # a tracker that accelerate knows
+) -> tuple[Accelerator, object]:  # the processes of this run; they as a patient group
     """Find the other processes of this run. Raises ValueError if a tracker is not
     installed, if several were launched and each believes that it is alone, and for
     fp16 on a CPU."""

@@ -48,12 +48,12 @@ def make_optimizer(
 
 # %% ../../nbs/53_optimizer.ipynb #scheduled
 def lr_schedule(
-    step:int,            # update, from 1
-    peak_lr:float,          # learning rate when the warm-up is over
-    warmup_steps:int,    # updates of linear growth
-    max_steps:int,           # updates in all: where a cosine ends
-    lr_scheduler_type:str='inverse_sqrt',   # or 'cosine', 'constant': what follows the warm-up
-) -> float:              # learning rate of this update
+    step:int,                              # update, from 1
+    peak_lr:float,                         # learning rate when the warm-up is over
+    warmup_steps:int,                      # updates of linear growth
+    max_steps:int,                         # updates in all: where a cosine ends
+    lr_scheduler_type:str='inverse_sqrt',  # or 'cosine', 'constant': what follows the warm-up
+) -> float:                                # learning rate of this update
     """Linear growth, then a fall. With peak = 1/√(d_model · warmup_steps), the inverse
     square root is equation 3, §5.3.
     Raises ValueError if step < 1, or on an unknown schedule."""

@@ -14,9 +14,11 @@ import torch
 from torch import nn
 from ..run_directory import RunDirectory
 from ..data.corpora import _resolve_corpus
-from ..utils.io import _create_output_dir, _sha256_file, _hardlink_or_copy, atomic_write_text
+from ..utils.io import (
+    _create_output_dir, _sha256_file, _hardlink_or_copy, atomic_write_text)
 from ..model.seq2seq import build_model, get_architecture
-from ..model.pretrained import _diff_settings, _format_differences, load_weights
+from ..model.pretrained import (
+    _diff_settings, _format_differences, load_weights)
 from ..data.preprocessing import _dataset_hash, preprocess_corpus
 from ..cpu import choose_matmul_backend, optimize_for_training
 from ..recipe import Recipe, flatten_recipe, recipe_to_dict

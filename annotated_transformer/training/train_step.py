@@ -20,10 +20,10 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/55a_update.ipynb #share
 def shard_batch(
-    src:Tensor, tgt:Tensor,  # the whole batch of one update (B, T_k), (B, T_q+1)
-    index:int, num_shards:int,     # which share, of how many
+    src:Tensor, tgt:Tensor,     # the whole batch of one update (B, T_k), (B, T_q+1)
+    index:int, num_shards:int,  # which share, of how many
     pad_id:int,
-) -> tuple[Tensor, Tensor]:  # about B/parts sentences
+) -> tuple[Tensor, Tensor]:     # about B/parts sentences
     """Every parts-th sentence: neighbours are alike in length,
     so shares are alike in work. An empty share becomes a sentence of padding."""
     if index < len(src): return src[index::num_shards], tgt[index::num_shards]
@@ -62,13 +62,13 @@ class Objective(nn.Module):
 
 # %% ../../nbs/55a_update.ipynb #update
 def train_step(
-    objective,                # an `Objective`, prepared by accelerate
+    objective,                          # an `Objective`, prepared by accelerate
     optimizer,
     # the whole batch, the same in every process, on the CPU (B, T_k), (B, T_q+1)
     src:Tensor, tgt:Tensor,
     accelerator:Accelerator,
     gradient_accumulation_steps:int=1,  # micro-batches of each process
-    max_grad_norm:float=None, # clip the gradient's norm to this
+    max_grad_norm:float=None,           # clip the gradient's norm to this
 # cross-entropy summed over the batch, in nats; its target tokens; gradient's length
 ) -> tuple[Tensor, int, Tensor]:
     """One update.
@@ -120,9 +120,9 @@ def enable_gradient_checkpointing(model:nn.Module):
 
 # %% ../../nbs/55a_update.ipynb #ahead
 def _prefetch(
-    data,           # `data[i]` takes a while
-    indices,      # which i, in order
-    n:int=2,        # how many to read in advance
+    data,     # `data[i]` takes a while
+    indices,  # which i, in order
+    n:int=2,  # how many to read in advance
 ):
     "Each `data[i]`, the next ones being read meanwhile."
     with ThreadPoolExecutor(1) as reader:

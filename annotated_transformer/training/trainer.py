@@ -24,7 +24,8 @@ from .distributed import (
 from ..recipe import Recipe
 from ..run_directory import RunDirectory
 from .run_setup import _init_model, _prepare_run
-from .train_step import Objective, _prefetch, train_step, validate
+from .train_step import (
+    Objective, _prefetch, train_step, validate)
 
 # %% ../../nbs/55c_training.ipynb #text-of
 _MESSAGES = dict(
@@ -95,15 +96,15 @@ def _train_loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, resume
 # %% ../../nbs/55c_training.ipynb #train
 def train(
     recipe:Recipe,
-    corpus,             # as for `corpora.load`
-    run_dir,            # folder of this run
-    data_dir=None,      # folder of the corpus, where it needs one
-    resume:bool=False,  # from the newest checkpoint; a new run if there is none
+    corpus,                   # as for `corpora.load`
+    run_dir,                  # folder of this run
+    data_dir=None,            # folder of the corpus, where it needs one
+    resume:bool=False,        # from the newest checkpoint; a new run if there is none
     skip_corrupt:bool=False,  # from the one before, where the newest is damaged
-    report_to:str=None, # also log to a tracker of accelerate, e.g. 'tensorboard'
+    report_to:str=None,       # also log to a tracker of accelerate, e.g. 'tensorboard'
     model:nn.Module=None,     # one's own, with `config` = the recipe's `model`
-    finetune_from=None,     # a run whose weights and tokenizer are the beginning
-    callback:Callable=None,      # asked for more to log, (model, run_dir, step) → dict
+    finetune_from=None,       # a run whose weights and tokenizer are the beginning
+    callback:Callable=None,   # asked for more to log, (model, run_dir, step) → dict
 ):
     """Train and leave a run directory that `load_model` reads;
     Ctrl-C and SIGTERM end it with a checkpoint. §5."""

@@ -81,9 +81,9 @@ class _DecompressReader(io.RawIOBase):
 
 # %% ../../nbs/library/utils/io.ipynb #reading
 def _decompress_stream(
-    raw,             # a stream of bytes
-    name,            # what to call it in messages
-    require_gzip:bool=False,   # it must be packed by gzip
+    raw,                      # a stream of bytes
+    name,                     # what to call it in messages
+    require_gzip:bool=False,  # it must be packed by gzip
 ):
     """A stream of the same bytes, unpacked if its first bytes say that it is packed.
     Raises ValueError if they are not those of UTF-8 text with line feeds."""

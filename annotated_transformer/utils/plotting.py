@@ -24,14 +24,14 @@ _use_retina_figures()
 
 # %% ../../nbs/library/utils/plotting.ipynb #heatmap
 def heatmap(
-    values,        # matrix (rows, columns): a tensor or an array
-    xticklabels=None,       # labels of the columns (what is looked at)
-    yticklabels=None,       # labels of the rows (what looks)
-    ax=None,       # axes to draw on; a new figure when None
-    title='',      # title of the axes
+    values,            # matrix (rows, columns): a tensor or an array
+    xticklabels=None,  # labels of the columns (what is looked at)
+    yticklabels=None,  # labels of the rows (what looks)
+    ax=None,           # axes to draw on; a new figure when None
+    title='',          # title of the axes
     xlabel='', ylabel='',
-    cbar=False,    # draw the colour scale
-    **kwargs,      # passed to `seaborn.heatmap`
+    cbar=False,        # draw the colour scale
+    **kwargs,          # passed to `seaborn.heatmap`
 ):
     "Draw a matrix, labels on both axes; returns the axes."
     import seaborn as sns                                  # slow to load

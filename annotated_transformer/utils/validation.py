@@ -41,13 +41,13 @@ def _validate_types(
 
 # %% ../../nbs/library/utils/validation.ipynb #check
 def validate_fields(
-    values:dict,     # name → value; None passes
-    names:str,       # which of them
-    ge=None,      # must be at least this
-    gt=None,      # must be above this
+    values:dict,   # name → value; None passes
+    names:str,     # which of them
+    ge=None,       # must be at least this
+    gt=None,       # must be above this
     le=None,       # must be at most this
-    lt=None,      # must be below this
-    choices=None,      # must be one of these
+    lt=None,       # must be below this
+    choices=None,  # must be one of these
 ):
     """Raises ValueError naming a value that is out of range, and the range."""
     for name in names.split():
@@ -64,9 +64,9 @@ def validate_fields(
 
 # %% ../../nbs/library/utils/validation.ipynb #checked
 def _dataclass_from_dict(
-    cls,             # a dataclass that checks itself
-    values,          # what a file says: should be a dict
-    filename:str,       # the file, for messages
+    cls,           # a dataclass that checks itself
+    values,        # what a file says: should be a dict
+    filename:str,  # the file, for messages
 ):
     """An instance of `cls`. Raises ValueError naming the file, and the field that is
     unknown, of another type or out of range."""
@@ -88,8 +88,8 @@ def _suggest_name(name:str, choices) -> str:
 
 # %% ../../nbs/library/utils/validation.ipynb #fits
 def _check_host_memory(
-    n_bytes:int,     # that are about to be allocated
-    description:str,        # for what, and which setting to lower
+    n_bytes:int,      # that are about to be allocated
+    description:str,  # for what, and which setting to lower
 ):
     """Raises ValueError if that is more than this machine's memory."""
     memory = psutil.virtual_memory().total

@@ -34,9 +34,9 @@ _MODEL_JS = [_read_web_file(f'{name}.js') for name in (
 
 # %% ../../nbs/library/web/browser.ipynb #pack
 def _quantize(
-    W:Tensor,      # matrix (rows, size)
-    bits:int,      # 16 or 8
-) -> tuple[Tensor, Tensor]:    # bytes of each row (rows, …); the matrix they stand for
+    W:Tensor,                # matrix (rows, size)
+    bits:int,                # 16 or 8
+) -> tuple[Tensor, Tensor]:  # bytes of each row (rows, …); the matrix they stand for
     "Whole numbers, and a factor for each row."
     most, kind = {16: (32767, torch.int16), 8: (127, torch.int8)}[bits]
     factor = W.abs().amax(1, keepdim=True).clamp(min=1e-30) / most         # (rows, 1)
@@ -159,8 +159,8 @@ def ablate(
 def _translate_ablated(
     translator:Translator,
     sentences:list[str],
-    parts=(),                       # as for `ablate`
-    beam:int=4, alpha:float=.6,   # as for `beam_search`
+    parts=(),                    # as for `ablate`
+    beam:int=4, alpha:float=.6,  # as for `beam_search`
 ) -> list[str]:
     "What a model writes without these parts."
     t = translator.tokenizer
@@ -203,8 +203,8 @@ def _serialize_model(
 def ablation_study(
     translator:Translator,
     sources:list[str],
-    skip_heads:bool=False,      # no single heads
-) -> dict:               # what is off, as a tuple → translations
+    skip_heads:bool=False,  # no single heads
+) -> dict:                  # what is off, as a tuple → translations
     "What a model writes without each of its parts; first, with all of them."
     model = translator.models[0]
     switches = _list_ablations(model)

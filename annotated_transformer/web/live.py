@@ -19,9 +19,9 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/81_live.ipynb #live
 def build_live_page(
-    run_dir,             # run directory of a small Transformer, with its test data
-    small:bool=False,    # a number, its translation, its attention, a row of switches
-    bits:int=None,       # of each weight: 32, 16 or 8; 16, or 8 when small
+    run_dir,                  # run directory of a small Transformer, with its test data
+    small:bool=False,      # a number, its translation, its attention, a row of switches
+    bits:int=None,            # of each weight: 32, 16 or 8; 16, or 8 when small
     max_chars:int=3_000_000,  # letters that the page may have
 ) -> _HTMLView:               # a self-contained piece of HTML
     """The model of a run as a page that translates, and that can be taken apart. Raises
@@ -87,12 +87,12 @@ _EXPLANATIONS = dict(
           'as before. This is one of them.')
 
 def _describe_ablation(
-    off:tuple,              # what is off
-    title:str, text:str,    # of the button, and what is said first
-    results:dict,          # what `ablation_study` gave
-    pairs:list,             # sources and references
-    numbers:bool=False,     # English ones into German: say which places are wrong
-    **look,                 # what the attention shows: kind, layer, head
+    off:tuple,            # what is off
+    title:str, text:str,  # of the button, and what is said first
+    results:dict,         # what `ablation_study` gave
+    pairs:list,           # sources and references
+    numbers:bool=False,   # English ones into German: say which places are wrong
+    **look,               # what the attention shows: kind, layer, head
 ) -> dict:
     "What the page needs to know of one."
     whole, now = ([a == b for a, (_, b) in zip(results[k], pairs)] for k in ((), off))
@@ -111,9 +111,9 @@ def _describe_ablation(
 #| code-fold: true
 #| code-summary: "experiments: which are worth trying"
 def _select_ablations(
-    results:dict,    # what `ablation_study` gave
-    pairs:list,       # sources and references
-    numbers:bool=False,   # English ones into German
+    results:dict,        # what `ablation_study` gave
+    pairs:list,          # sources and references
+    numbers:bool=False,  # English ones into German
 ) -> list[dict]:
     "What is worth trying with this model, and what comes of it."
     def right(off): return sum(a == b for a, (_, b) in zip(results[off], pairs))

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from ...model.attention import MultiHeadAttention, padding_mask
 from ...model.embeddings import Embedding
 from ...utils.io import _strip_invisible
-from ...utils.validation import UserError, validate_fields, _validate_types
+from ...utils.validation import (
+    UserError, validate_fields, _validate_types)
 from ...model.seq2seq import Seq2SeqModel, register_architecture
 from ...model.layers import EncoderLayer, Stack
 from ...model.transformer import Transformer
@@ -149,9 +150,9 @@ def classify(self:Translator,
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #accuracy
 def accuracy(
-    predictions:list[str],   # labels
-    gold:list[str],    # the right ones
-) -> dict:             # name → value, for `show_scores`
+    predictions:list[str],  # labels
+    gold:list[str],         # the right ones
+) -> dict:                  # name → value, for `show_scores`
     """The share of right labels in per cent, and for comparison that of the commonest
     label. Raises ValueError on unequal numbers."""
     if len(predictions) != len(gold) or not gold: raise UserError(
@@ -165,11 +166,11 @@ def accuracy(
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #relevance
 def integrated_gradients(
     model:Classifier,
-    src:Tensor,        # ids of one text (1, T)
+    src:Tensor,         # ids of one text (1, T)
     target:int,         # id of a label
-    contrast:int=None,    # rather than this one
-    n_steps:int=32,      # on the way from zero; 1: gradient times input at the text
-) -> Tensor:           # (T,)
+    contrast:int=None,  # rather than this one
+    n_steps:int=32,     # on the way from zero; 1: gradient times input at the text
+) -> Tensor:            # (T,)
     "How much each token adds to a label's logit (Sundararajan et al. 2017)."
     x = model.embed_tokens(src).detach()                                  # (1, T, d_model)
     way = (torch.arange(n_steps) + .5) / n_steps if n_steps > 1 else torch.ones(1)

@@ -50,11 +50,11 @@ def _read_ag_news(path, names:list[str]):
 
 # %% ../../../nbs/lab/news.ipynb #splits
 def _load_splits(
-    read_file,            # what reads a file
-    data_dir,        # its folder
-    classes:str,     # the file of their names
-    files:dict,      # split → name of its file, without .gz
-) -> DatasetDict:    # train, valid, test; columns source, target
+    read_file,     # what reads a file
+    data_dir,      # its folder
+    classes:str,   # the file of their names
+    files:dict,    # split → name of its file, without .gz
+) -> DatasetDict:  # train, valid, test; columns source, target
     """Texts and their labels. Raises FileNotFoundError or ValueError naming the file
     that is missing, the line that is broken, or the class that has no example."""
     if data_dir is None: raise UserError(

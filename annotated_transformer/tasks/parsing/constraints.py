@@ -17,9 +17,9 @@ from ...utils.validation import UserError, validate_fields
 @dataclass(frozen=True)
 class _ParserState:
     "What has been written of a tree so far, as far as it decides what may follow."
-    words_left: int          # still to be written
-    stack: tuple = ()   # labels of the open brackets, the innermost last
-    opened_since_word: int = 0      # brackets opened since the last word
+    words_left: int             # still to be written
+    stack: tuple = ()           # labels of the open brackets, the innermost last
+    opened_since_word: int = 0  # brackets opened since the last word
 
     def legal_actions(self,
         budget:int,          # tokens that may still be written, without eos
@@ -44,12 +44,12 @@ class _ParserState:
 
 # %% ../../../nbs/library/tasks/parsing/constraints.ipynb #only-trees
 def tree_constraint(
-    pieces:list[str],    # of the target's tokens; words begin with ▁
-    n_words:list[int],     # how many each source has
-    limits:list[int],    # how many tokens may be written for it, with eos
+    pieces:list[str],   # of the target's tokens; words begin with ▁
+    n_words:list[int],  # how many each source has
+    limits:list[int],   # how many tokens may be written for it, with eos
     eos_id:int,
-    max_opens:int=10,         # brackets that may begin at one word
-    max_depth:int=40,      # brackets that may be open
+    max_opens:int=10,   # brackets that may begin at one word
+    max_depth:int=40,   # brackets that may be open
 ) -> Callable:
     """For the `allow` of `beam_search`: every line becomes a tree over the words of its
     source (a pushdown automaton). Raises ValueError if there is no room for one."""

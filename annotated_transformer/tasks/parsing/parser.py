@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from .constraints import tree_constraint
 from ...utils.io import _open_maybe_compressed
-from ...inference.beam_search import beam_search, _check_search, _prepare_search
+from ...inference.beam_search import (
+    beam_search, _check_search, _prepare_search)
 from ...inference.translator import Translator
-from .treebank import (
-    _replace_rare_words, _ARCHIVE_SUFFIXES, _format_source, _detect_split, read_treebank)
+from annotated_transformer.tasks.parsing.treebank import (
+    _replace_rare_words, _ARCHIVE_SUFFIXES, _format_source, _detect_split,
+    read_treebank)
 from .trees import Tree, read_trees, delinearize
 from ...utils.validation import UserError
 

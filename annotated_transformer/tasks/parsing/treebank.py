@@ -59,9 +59,9 @@ _PTB_SPLIT = dict(train=range(200, 2200), valid=range(2200, 2300),
                    test=range(2300, 2400))          # sections 2 to 21, 22 and 23
 
 def read_treebank(
-    path,                         # a folder of .mrg files, or an archive of them
-    splits:dict=_TRAIN_DEV_SPLIT,     # split → numbers of its files, 1 for wsj_0001.mrg
-) -> dict[str, list[Tree]]:       # split → trees
+    path,                          # a folder of .mrg files, or an archive of them
+    splits:dict=_TRAIN_DEV_SPLIT,  # split → numbers of its files, 1 for wsj_0001.mrg
+) -> dict[str, list[Tree]]:        # split → trees
     """The trees of a treebank. Raises FileNotFoundError if there is none, ValueError
     naming the file that is damaged or the split for which there are no files."""
     trees, names = {split: [] for split in splits}, {}

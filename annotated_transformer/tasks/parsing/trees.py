@@ -122,7 +122,7 @@ def _reduce(label, inside, root):
 
 # %% ../../../nbs/63a_trees.ipynb #read-trees
 def read_trees(
-    text:str,              # trees in brackets, each over any number of lines
+    text:str,               # trees in brackets, each over any number of lines
     source:str='the text',  # for messages
 ) -> list[Tree]:
     """The trees of the Penn Treebank's format (Marcus et al. 1993), without traces and
@@ -200,7 +200,7 @@ def _bracket_scores(rows) -> dict:
 def score_trees(
     predicted:list,      # trees; None where a parser gave none
     gold:list[Tree],
-    max_words:int=None,    # leave longer sentences out; 40 words are usual
+    max_words:int=None,  # leave longer sentences out; 40 words are usual
 ) -> dict:               # name → value in per cent
     """Labelled bracket scores as EVALB with COLLINS.prm counts them, with gold tags in
     predictions. No valid tree counts as no brackets; in 'EVALB' it is left out.
