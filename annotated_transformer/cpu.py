@@ -17,10 +17,10 @@ from .utils.validation import UserError
 
 # %% ../nbs/library/cpu.ipynb #onednn
 def _linear_onednn(
-    x:Tensor,            # (…, in_features)
-    weight:Tensor,       # (out_features, in_features)
-    bias:Tensor=None,    # (out_features)
-) -> Tensor:             # (…, out_features)
+    x:Tensor,               # (…, in_features)
+    weight:Tensor,          # (out_features, in_features)
+    bias:Tensor|None=None,  # (out_features)
+) -> Tensor:                # (…, out_features)
     "What `F.linear` computes, by oneDNN; PyTorch's name for it is not public yet."
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
 

@@ -76,15 +76,15 @@ class CheckpointConfig:
 class Recipe:
     """Everything that decides a training run. The defaults are the paper's base run.
     Raises ValueError on impossible values."""
-    model: Any = TransformerConfig()                              # its hyper-parameters
-    architecture: str = 'transformer'                    # or another that is registered
+    model: Any = TransformerConfig()      # its hyper-parameters
+    architecture: str = 'transformer'     # or another that is registered
     data: DataConfig = DataConfig()
     optimization: OptimizationConfig = OptimizationConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
     # of weights, order and dropout; not of the data
     seed: Annotated[int, Field(ge=0, lt=2**23)] = 0
-    gradient_checkpointing: bool = False             # save memory: run each layer twice
+    gradient_checkpointing: bool = False  # save memory: run each layer twice
     cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto' # auto: the faster
 
     def __post_init__(self):

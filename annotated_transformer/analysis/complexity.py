@@ -20,7 +20,7 @@ class SelfAttention(nn.Module):
     One head, equation 1 written out."""
     def __init__(self,
         d:int,         # width
-        r:int=None,    # size of the neighbourhood; everything when not given
+        r:int|None=None,    # size of the neighbourhood; everything when not given
     ):
         super().__init__()
         self.r = r

@@ -133,10 +133,10 @@ def _effect_of_doubling(
 
 # %% ../../nbs/62a_variations.ipynb #verdicts
 def verdicts(
-    losses:dict,         # row → one number for each seed, 'base' among the rows
-    margin:float=.03,    # nats within which two losses are alike
-    expected:dict=None,  # row → 'worse', 'better' or 'alike'; None: as in `table3`
-) -> dict:               # row → one of four phrases
+    losses:dict,              # row → one number for each seed, 'base' among the rows
+    margin:float=.03,         # nats within which two losses are alike
+    expected:dict|None=None,  # row → 'worse', 'better' or 'alike'; None: as in `table3`
+) -> dict:                    # row → one of four phrases
     "What the seeds say to the expectation of every row."
     words = {}
     for row, (_, low, high) in _dunnett_intervals(losses).items():

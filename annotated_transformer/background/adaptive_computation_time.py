@@ -16,7 +16,7 @@ from ..utils.validation import validate_fields
 def make_parity(
     n:int,                       # numbers in a vector
     size:int,                    # vectors
-    generator:torch.Generator=None,
+    generator:torch.Generator|None=None,
 ) -> tuple[Tensor, Tensor]:      # (B, n), (B)
     """Vectors whose first k numbers, k from 1 to n, are +1 or −1, and 1 where the
     number of +1s is odd. Raises ValueError if n or size is below 1."""

@@ -57,7 +57,7 @@ class ByteNetBlock(nn.Module):
 
     def forward(self,
         x:Tensor,                # (B, T, d_model)
-        mask:Tensor=None,        # positions that are no padding (B, T, 1); None: all
+        mask:Tensor|None=None,        # positions that are no padding (B, T, 1); None: all
     ) -> Tensor:                 # (B, T, d_model)
         h = self.narrow(x)                                               # (B, T, d)
         if mask is not None: h = h * mask

@@ -66,7 +66,7 @@ class FactorizedLSTM(nn.Module):
     def __init__(self,
         d:int,              # width of input and state
         groups:int=1,       # each with a matrix of its own
-        rank:int=None,      # of the matrices; as they are when not given
+        rank:int|None=None,      # of the matrices; as they are when not given
     ):
         super().__init__()
         validate_fields(dict(d=d, groups=groups, rank=rank), 'd groups rank', ge=1)

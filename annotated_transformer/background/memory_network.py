@@ -69,7 +69,7 @@ def bag_of_words(self:MemoryNetwork,
 def forward(self:MemoryNetwork,
     story:Tensor,        # word ids (R, B, M, J), the newest sentence first
     question:Tensor,     # (R, B, J)
-    time_indices:Tensor=None,    # of the sentences (R, B, M); 0, 1, 2, … when not given
+    time_indices:Tensor|None=None,    # of the sentences (R, B, M); 0, 1, 2, … when not given
     linear:bool=False,   # without the softmax, for a linear start
 ) -> Tensor:             # scores of all words (R, B, V)
     "Keeps the weights of each hop as `looks`, each (R, B, M)."

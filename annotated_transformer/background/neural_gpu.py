@@ -69,7 +69,7 @@ class _ConvGRU(nn.Module):
 
     def forward(self,
         s:Tensor,          # (B, m, n)
-        p:Tensor=None,     # what else is read (B, d_in, n)
+        p:Tensor|None=None,     # what else is read (B, d_in, n)
     ) -> Tensor:           # (B, m, n)
         def seen(x): return x if p is None else torch.cat([x, p], 1)
         r, g = _hard_sigmoid(self.gates(seen(s))).chunk(2, 1)
@@ -93,7 +93,7 @@ class NeuralGPU(nn.Module):
 
     def states(self,
         ids:Tensor,         # (B, n); empty places, 0, stay empty
-        steps:int=None,     # n when not given
+        steps:int|None=None,     # n when not given
     ) -> Iterator[Tensor]:  # before the first step and after each (B, m, n)
         if ids.dim() != 2 or not ids.numel() or not (
                 0 <= ids.min() <= ids.max() < self.read.num_embeddings):
@@ -107,7 +107,7 @@ class NeuralGPU(nn.Module):
             s = self.cell(s) * there
             yield s
 
-    def forward(self, ids:Tensor, steps:int=None) -> Tensor:   # (B, n) → (B, n, V_out)
+    def forward(self, ids:Tensor, steps:int|None=None) -> Tensor:   # (B, n) → (B, n, V_out)
         *_, last = self.states(ids, steps)
         return self.write(last.mT)
 
@@ -134,7 +134,7 @@ class ExtendedNeuralGPU(nn.Module):
 
     def forward(self,
         src:Tensor,           # (B, n)
-        tgt:Tensor=None,      # (B, n), for teacher forcing; else its own are read
+        tgt:Tensor|None=None,      # (B, n), for teacher forcing; else its own are read
     ) -> Tensor:              # logits (B, n, V)
         if tgt is not None and tgt.shape != src.shape: raise ValueError(
             f'tgt {tuple(tgt.shape)}: expected the shape of src, {tuple(src.shape)}')

@@ -153,13 +153,13 @@ def forward(self:NeuralTuringMachine,
 
 # %% ../../nbs/predecessors/neural_turing_machine.ipynb #draw-copies
 def make_copy_task(
-    bits:int,                    # in a vector
-    max_len:int,                 # vectors in a sequence: 1 to so many
-    size:int=16,                 # sequences
-    R:int=1,                     # machines, each with sequences of its own
-    n:int=None,                  # just so many vectors
-    generator:torch.Generator=None,
-) -> tuple[Tensor, Tensor]:      # (R, B, 2n + 2, bits + 2), (R, B, n, bits)
+    bits:int,                # in a vector
+    max_len:int,             # vectors in a sequence: 1 to so many
+    size:int=16,             # sequences
+    R:int=1,                 # machines, each with sequences of its own
+    n:int|None=None,         # just so many vectors
+    generator:torch.Generator|None=None,
+) -> tuple[Tensor, Tensor]:  # (R, B, 2n + 2, bits + 2), (R, B, n, bits)
     "Mark, random vectors, mark, silence. Raises ValueError if a number is below 1."
     validate_fields(dict(bits=bits, longest=max_len, size=size, R=R, n=n),
           'bits longest size R n', ge=1)

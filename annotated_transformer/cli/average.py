@@ -12,8 +12,8 @@ from ..training.checkpoint import average_checkpoints
 
 # %% ../../nbs/library/cli/average.ipynb #transformer-average
 def transformer_average(
-    run_dir:str,               # run directory that training wrote
-    num_checkpoints:int=None,  # the last ones; the recipe's average_checkpoints if None
+    run_dir:str,                    # run directory that training wrote
+    num_checkpoints:int|None=None,  # the last ones; the recipe's average_checkpoints if None
 ):
     """Replace a run's model by the mean of its last checkpoints, §6.1. The paper takes
     5 for base, 20 for big."""

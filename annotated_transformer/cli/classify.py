@@ -20,7 +20,7 @@ from ..utils.validation import UserError
 # %% ../../nbs/library/cli/classify.ipynb #command
 def transformer_classify(
     run_dir:str,            # run directory of a classifier
-    input:str=None,         # file, one text a line; standard input when not given
+    input:str|None=None,    # file, one text a line; standard input when not given
     top_k:int=1,            # labels of each text
     evaluate:bool=False,    # label the run's own test texts and print the accuracy
     weights:str='average',  # of the last checkpoints; or best, last

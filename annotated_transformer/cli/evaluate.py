@@ -19,15 +19,15 @@ from ..utils.validation import UserError
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
 def transformer_evaluate(
     run_dir:str,             # run directory; several, separated by commas: an ensemble
-    src:str=None,            # file of sources; the corpus' test split when not given
-    ref:str=None,            # file of their translations
+    src:str|None=None,       # file of sources; the corpus' test split when not given
+    ref:str|None=None,       # file of their translations
     beam:int=4,              # live hypotheses; 1 is greedy search
     alpha:float=0.6,         # length penalty
-    output:str=None,         # write the translations here
-    baseline:str=None,       # another system's translations: is ours better?
+    output:str|None=None,    # write the translations here
+    baseline:str|None=None,  # another system's translations: is ours better?
     engine:str='pytorch',    # or ctranslate2, after transformer_export
     weights:str='average',   # of the last checkpoints; or best, last
-    tokenize:str=None,       # of sacreBLEU: 13a, char, zh …; by language when not given
+    tokenize:str|None=None,  # of sacreBLEU: 13a, char, zh …; by language when not given
 ):
     "Translate a test set and print its scores, one `name: value` a line."
     _check_search(beam, alpha)

@@ -33,11 +33,11 @@ def _write_export(run:RunDirectory, out, format, quantization, weights):
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
-    run_dir:str,               # run directory that training wrote
-    format:str='ctranslate2',  # or transformers, onnx, safetensors
-    quantization:str=None,   # ctranslate2 only: int8, float16, bfloat16 …; else float32
-    output_dir:str=None,     # folder to write; RUN_DIR/ctranslate2 and so on without it
-    weights:str='average',     # of the last checkpoints; or best, last
+    run_dir:str,                 # run directory that training wrote
+    format:str='ctranslate2',    # or transformers, onnx, safetensors
+    quantization:str|None=None,  # ctranslate2 only: int8, float16, bfloat16 …; else float32
+    output_dir:str|None=None,  # folder to write; RUN_DIR/ctranslate2 and so on without it
+    weights:str='average',       # of the last checkpoints; or best, last
 ):
     """Write a trained model for another engine. CTranslate2's is used by
     `transformer_translate --engine ctranslate2`, that of transformers by its

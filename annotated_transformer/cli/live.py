@@ -14,10 +14,10 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/live.ipynb #live-command
 def transformer_live(
-    run_dir:str,          # run directory that training wrote
-    output:str,           # the page to write, a .html file
-    small:bool=False,     # the small form
-    bits:int=None,        # of each weight: 32, 16 or 8; 16, or 8 when small
+    run_dir:str,         # run directory that training wrote
+    output:str,          # the page to write, a .html file
+    small:bool=False,    # the small form
+    bits:int|None=None,  # of each weight: 32, 16 or 8; 16, or 8 when small
 ):
     """Write a trained Transformer as a web page in which it runs: it translates, shows
     its attention, and can be taken apart."""

@@ -197,7 +197,7 @@ def _exit_now(*_):
     os._exit(130)
 
 def main(
-    name:str=None,     # a command; the program's own name when not given
+    name:str|None=None,     # a command; the program's own name when not given
 ):
     """What every `transformer_…` command runs."""
     with _exit_on_user_error():

@@ -63,9 +63,9 @@ def _flatten_metrics(scores:dict) -> dict:
 # %% ../../nbs/library/cli/parse.ipynb #transformer-parse
 def transformer_parse(
     run_dir:str,               # run directory, of --dataset treebank
-    input:str=None,           # file, one sentence a line; standard input when not given
-    gold:str=None,          # trees in brackets, or a treebank's folder: parse and score
-    output:str=None,           # with --gold: write the trees here, one a line
+    input:str|None=None,      # file, one sentence a line; standard input when not given
+    gold:str|None=None,     # trees in brackets, or a treebank's folder: parse and score
+    output:str|None=None,      # with --gold: write the trees here, one a line
     beam:int=21,               # live hypotheses
     alpha:float=0.3,           # length penalty
     unconstrained:bool=False,  # allow any output; a blank line where it is no tree

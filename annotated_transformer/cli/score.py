@@ -14,10 +14,10 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/score.ipynb #transformer-score
 def transformer_score(
-    run_dir:str,             # run directory; several, separated by commas: an ensemble
-    src:str=None,            # file of sources
-    ref:str=None,            # file of their translations, which are scored
-    weights:str='average',   # of the last checkpoints; or best, last
+    run_dir:str,            # run directory; several, separated by commas: an ensemble
+    src:str|None=None,      # file of sources
+    ref:str|None=None,      # file of their translations, which are scored
+    weights:str='average',  # of the last checkpoints; or best, last
 ):
     """Print the log-probability of each translation in nats (nan if it is too long for
     the model), and its number of tokens; to standard error, the perplexity of all."""

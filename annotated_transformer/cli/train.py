@@ -48,18 +48,18 @@ def _resolve_recipe(recipe:str, dataset:str, output_dir:str, resume:bool, finetu
 
 @_with_recipe_options(_resolve_recipe)
 def transformer_train(
-    recipe:str=None,             # multi30k_tiny, base, big …; or your .yaml, .json file
-    dataset:str='numbers',       # multi30k, wmt14, treebank …; text: your files; hub
-    source_lang:str=None,        # of text: the ending of your files, or their column
-    target_lang:str=None,        # likewise; numbers, multi30k and wmt14 without: en, de
-    data_dir:str=None,          # folder of train.SRC, train.TGT (or .gz), or a TSV file
-    output_dir:str='runs/demo',  # run directory to write
-    resume:bool=False,           # continue the run in --output_dir, or begin it
+    recipe:str|None=None,        # multi30k_tiny, base, big …; or your .yaml, .json file
+    dataset:str='numbers',        # multi30k, wmt14, treebank …; text: your files; hub
+    source_lang:str|None=None,    # of text: the ending of your files, or their column
+    target_lang:str|None=None,   # likewise; numbers, multi30k and wmt14 without: en, de
+    data_dir:str|None=None,     # folder of train.SRC, train.TGT (or .gz), or a TSV file
+    output_dir:str='runs/demo',   # run directory to write
+    resume:bool=False,            # continue the run in --output_dir, or begin it
     skip_corrupt:bool=False,   # with --resume: from the checkpoint before a corrupt one
-    report_to:str=None,          # also log to: tensorboard, wandb …
-    finetune_from:str=None,  # a finished run: begin with its weights, tokens and recipe
-    eval_bleu_samples:int=0,     # validation sentences to translate at each checkpoint
-    architecture:str=None,       # of the model, if not the recipe's; see --import
+    report_to:str|None=None,      # also log to: tensorboard, wandb …
+    finetune_from:str|None=None,  # a finished run: begin with its weights, tokens and recipe
+    eval_bleu_samples:int=0,      # validation sentences to translate at each checkpoint
+    architecture:str|None=None,   # of the model, if not the recipe's; see --import
     **overrides,
 ):
     """Train a Transformer. Several GPUs, bfloat16, torch.compile and FSDP:

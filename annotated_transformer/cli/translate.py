@@ -60,19 +60,19 @@ def _load_translator(run_dir:str, engine:str, weights:str) -> Translator:
 
 # %% ../../nbs/library/cli/translate.ipynb #translate-command
 def transformer_translate(
-    run_dir:str,             # run directory; several, separated by commas: an ensemble
-    input:str=None,          # file, one sentence a line; standard input when not given
-    beam:int=None,           # live hypotheses: 4, or as many as n_best; 1 is greedy
-    alpha:float=0.6,         # length penalty
-    engine:str='pytorch',    # or ctranslate2: after export; divides by len^alpha
-    overlong:str='split',    # lines beyond max_len: split, error; or all by: sentences
-    n_best:int=1,            # translations of each line, the best first
-    print_scores:bool=False, # write each score before its translation, and a tab
-    do_sample:bool=False,    # sample instead of searching
-    temperature:float=1.0,   # of --do_sample; divides the logits
-    top_p:float=1.0,         # of --do_sample; from the likeliest tokens of this mass
-    seed:int=0,              # random seed of --do_sample
-    weights:str='average',   # of the last checkpoints; or best, last
+    run_dir:str,              # run directory; several, separated by commas: an ensemble
+    input:str|None=None,      # file, one sentence a line; standard input when not given
+    beam:int|None=None,       # live hypotheses: 4, or as many as n_best; 1 is greedy
+    alpha:float=0.6,          # length penalty
+    engine:str='pytorch',     # or ctranslate2: after export; divides by len^alpha
+    overlong:str='split',     # lines beyond max_len: split, error; or all by: sentences
+    n_best:int=1,             # translations of each line, the best first
+    print_scores:bool=False,  # write each score before its translation, and a tab
+    do_sample:bool=False,     # sample instead of searching
+    temperature:float=1.0,    # of --do_sample; divides the logits
+    top_p:float=1.0,          # of --do_sample; from the likeliest tokens of this mass
+    seed:int=0,               # random seed of --do_sample
+    weights:str='average',    # of the last checkpoints; or best, last
 ):
     """Translate lines: one line out (or --n_best) for each line in, in order. A score
     is the log-probability over the length penalty, or of a sample the log-probability."""

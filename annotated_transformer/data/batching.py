@@ -27,12 +27,12 @@ def _drop_empty_pairs(ids:Dataset) -> Dataset:
 
 # %% ../../nbs/51c_batching.ipynb #encode
 def tokenize_dataset(
-    split:Dataset,        # columns `source` and `target`, text
-    tokenizer,            # a `Tokenizer`
-    max_len:int=1024,     # longest side in tokens, eos counted
+    split:Dataset,           # columns `source` and `target`, text
+    tokenizer,               # a `Tokenizer`
+    max_len:int=1024,        # longest side in tokens, eos counted
     # pairs longer than that: 'drop' them, raise an 'error', or 'truncate' the source
     overlong:str='drop',
-    num_proc:int=None,    # processes that share the work
+    num_proc:int|None=None,  # processes that share the work
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
 ) -> Dataset:
     """Cut a split into tokens.

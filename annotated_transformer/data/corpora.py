@@ -143,11 +143,11 @@ def _text_columns(
 
 # %% ../../nbs/library/data/corpora.ipynb #known
 _DATASETS = dict(    # name → what reads it; its languages, where none are given
-    numbers=('data.corpora:load_numbers', 'en', 'de'),
-    multi30k=('data.corpora:load_multi30k', 'en', 'de'),
-    wmt14=('data.corpora:load_wmt14', 'en', 'de'),
-    text=('data.text_files:load_text', None, None),
-    hub=('data.corpora:load_hub', None, None),
+    numbers=('data.corpora:_load_numbers', 'en', 'de'),
+    multi30k=('data.corpora:_load_multi30k', 'en', 'de'),
+    wmt14=('data.corpora:_load_wmt14', 'en', 'de'),
+    text=('data.text_files:_load_text', None, None),
+    hub=('data.corpora:_load_hub', None, None),
     treebank=('tasks.parsing.treebank:load_treebank', 'words', 'trees'),
     thucnews=('tasks.classification.news:load_thucnews', 'zh', 'label'),
     ag_news=('tasks.classification.news:load_ag_news', 'en', 'label'))

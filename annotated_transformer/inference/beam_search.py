@@ -88,10 +88,10 @@ def _advance_beams(
 # %% ../../nbs/61a_generation.ipynb #rule-out
 def _mask_log_probs(
     lprobs:Tensor,            # log-probability of each prefix with each token (B, n, V)
-    suppress_tokens:list[int],  # tokens that are not written: bos and padding
-    at_max_length:list[bool],   # which sources are at their limit
+    suppress_tokens:list[int],      # tokens that are not written: bos and padding
+    at_max_length:list[bool],       # which sources are at their limit
     eos_id:int,
-    allowed_mask:Tensor=None,   # which tokens may follow (B, n, V)
+    allowed_mask:Tensor|None=None,  # which tokens may follow (B, n, V)
 ):
     "-inf, in place, for what may not be written; at the limit for all but eos."
     lprobs[..., suppress_tokens] = -math.inf
@@ -140,13 +140,13 @@ def _prepare_search(
 # %% ../../nbs/61a_generation.ipynb #beam-search
 @torch.no_grad()
 def beam_search(
-    models,                           # a `Seq2SeqModel`, or a list of them to average
-    src:Tensor,                       # source ids with eos, padded (B, T_k)
-    beam:int=4,                       # live prefixes; 1 is greedy decoding
-    alpha:float=0.6,                  # length penalty
+    models,                             # a `Seq2SeqModel`, or a list of them to average
+    src:Tensor,                            # source ids with eos, padded (B, T_k)
+    beam:int=4,                            # live prefixes; 1 is greedy decoding
+    alpha:float=0.6,                       # length penalty
     max_extra_tokens:int=50,   # tokens that a translation may have more than its source
-    n_best:int=None,         # hypotheses wanted, the fewer the faster; `beam` when None
-    allowed_tokens_fn:Callable=None,  # says which tokens may follow, as `force` does
+    n_best:int|None=None,    # hypotheses wanted, the fewer the faster; `beam` when None
+    allowed_tokens_fn:Callable|None=None,  # says which tokens may follow, as `force` does
     *, bos_id:int, eos_id:int,
 ) -> list[list[Hypothesis]]: # for each source up to `n_best` hypotheses, the best first
     "Beam search, §6.1. Raises ValueError on bad arguments, or a source without result."

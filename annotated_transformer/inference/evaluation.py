@@ -22,7 +22,7 @@ def evaluate(
     sources:list[str],        # raw text
     references:list[str],     # raw text
     beam:int=4, alpha:float=0.6,
-    tokenize:str=None,      # sacreBLEU's tokeniser; that of `_bleu_tokenizer` when None
+    tokenize:str|None=None, # sacreBLEU's tokeniser; that of `_bleu_tokenizer` when None
 ) -> tuple[dict, list[str]]:  # scores: name → value; the translations
     "Translate and score: `bleu`, speed and exact matches."
     lang, begin = translator.config['target_lang'], time.perf_counter()

@@ -48,7 +48,7 @@ def _make_bleu_metric(
     references:list[str],
     lowercase:bool=False,
     lang:str='',
-    tokenize:str=None,   # one of sacreBLEU's tokenisers; that of the language when None
+    tokenize:str|None=None,  # one of sacreBLEU's tokenisers; that of the language when None
 ) -> BLEU:
     """sacreBLEU's metric, of effective order where no reference has four tokens.
     Raises ValueError if the tokeniser is unknown or cannot be had."""
@@ -63,15 +63,15 @@ def _make_bleu_metric(
 
 # %% ../../nbs/61ab_scores.ipynb #bleu
 def score_translations(
-    hypotheses:list[str],   # raw text
-    references:list[str],   # raw text, line by line
-    lang:str='de',          # language of both
+    hypotheses:list[str],    # raw text
+    references:list[str],    # raw text, line by line
+    lang:str='de',           # language of both
     # ignore case, for a model that writes lower case only; the signature says so
     lowercase:bool=False,
     # hypotheses in lower-cased Moses tokens, if a model wrote these; else made of them
-    hypothesis_tokens:list[str]=None,
-    tokenize:str=None,      # sacreBLEU's tokeniser; that of the language when None
-) -> dict:                  # name → value
+    hypothesis_tokens:list[str]|None=None,
+    tokenize:str|None=None,  # sacreBLEU's tokeniser; that of the language when None
+) -> dict:                   # name → value
     """The BLEUs of §6.1: sacreBLEU with its signature and 95 % interval,
     the paper's tokenised, compound-split one, and that of Multi30k's published tables;
     chrF beside them. Raises ValueError if the lengths differ, there is nothing,
@@ -115,13 +115,13 @@ def print_metrics(scores:dict):
 
 # %% ../../nbs/61ab_scores.ipynb #significance
 def paired_bootstrap(
-    hypotheses:list[str],   # of one system
-    baseline:list[str],     # of another
+    hypotheses:list[str],    # of one system
+    baseline:list[str],      # of another
     references:list[str],
     lowercase:bool=False,
-    lang:str='',            # of all of them
-    tokenize:str=None,      # as in `bleu`
-) -> tuple[float, float]:   # difference in sacreBLEU, p-value
+    lang:str='',             # of all of them
+    tokenize:str|None=None,  # as in `bleu`
+) -> tuple[float, float]:    # difference in sacreBLEU, p-value
     "Paired bootstrap resampling (Koehn 2004). Raises ValueError if the lengths differ."
     if not len(hypotheses) == len(baseline) == len(references):
         raise UserError(

@@ -27,14 +27,14 @@ def _top_p_filter(
 # %% ../../nbs/library/inference/sampling.ipynb #sample
 @torch.no_grad()
 def sample(
-    models,                          # as in `beam_search`
-    src:Tensor,                      # source ids with eos, padded (B, T_k)
-    temperature:float=1.,            # above 0; divides the logits
+    models,                               # as in `beam_search`
+    src:Tensor,                           # source ids with eos, padded (B, T_k)
+    temperature:float=1.,                 # above 0; divides the logits
     # draw from the likeliest tokens that together reach this probability
     top_p:float=1.,
-    max_extra_tokens:int=50,         # as in `beam_search`
+    max_extra_tokens:int=50,              # as in `beam_search`
     *, bos_id:int, eos_id:int,
-    generator:torch.Generator=None,  # of random numbers
+    generator:torch.Generator|None=None,  # of random numbers
 # one for each source; log_prob and score as if temperature and top_p were 1
 ) -> list[Hypothesis]:
     """Draw a translation of each source, token by token.

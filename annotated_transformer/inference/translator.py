@@ -226,7 +226,7 @@ def score(self:Translator,
 @patch
 def attention(self:Translator,
     sentence:str,
-    translation:str=None,   # raw text; the model's own when None
+    translation:str|None=None,   # raw text; the model's own when None
 # pieces of both sides, and the weights of every layer (N, h, T_q, T_k)
 ) -> dict:
     """The weights with which the first model looks:

@@ -15,12 +15,12 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/32_attention.ipynb #scaled-dot-product
 def attention(
-    Q:Tensor,                # queries (…, T_q, d_k)
-    K:Tensor,                # keys (…, T_k, d_k)
-    V:Tensor,                # values (…, T_k, d_v)
-    mask:Tensor=None,        # True = may look, broadcastable to (…, T_q, T_k)
-    dropout:nn.Module=None,  # applied to the weights
-) -> tuple[Tensor, Tensor]:  # output (…, T_q, d_v), weights (…, T_q, T_k)
+    Q:Tensor,                     # queries (…, T_q, d_k)
+    K:Tensor,                     # keys (…, T_k, d_k)
+    V:Tensor,                     # values (…, T_k, d_v)
+    mask:Tensor|None=None,        # True = may look, broadcastable to (…, T_q, T_k)
+    dropout:nn.Module|None=None,  # applied to the weights
+) -> tuple[Tensor, Tensor]:       # output (…, T_q, d_v), weights (…, T_q, T_k)
     "softmax(QKᵀ/√d_k)V, equation 1, §3.2.1. A query that may look nowhere gets zeros."
     scores = Q @ K.transpose(-2, -1) / math.sqrt(Q.size(-1))     # (…, T_q, T_k)
     if mask is not None:
@@ -36,8 +36,8 @@ class MultiHeadAttention(nn.Module):
     def __init__(self,
         d_model:int,   # width of what comes in, and of the output
         h:int,         # heads
-        d_k:int=None,  # width of a query or key in one head; d_model/h when not given
-        d_v:int=None,  # width of a value in one head; d_model/h when not given
+        d_k:int|None=None,  # width of a query or key in one head; d_model/h when not given
+        d_v:int|None=None,  # width of a value in one head; d_model/h when not given
         P_attn:float=0.,   # dropout on the weights: not in the paper
     ):
         super().__init__()
@@ -82,7 +82,7 @@ def project_keys_values(self:MultiHeadAttention,
 def attend(self:MultiHeadAttention,
     Q:Tensor,                      # (B, h, T_q, d_k)
     K:Tensor, V:Tensor,            # (B, h, T_k, d_k), (B, h, T_k, d_v)
-    mask:Tensor=None,              # True = may look, broadcastable to (B, h, T_q, T_k)
+    mask:Tensor|None=None,              # True = may look, broadcastable to (B, h, T_q, T_k)
     start:int=0,                   # position of the first query; the first key's is 0
 ) -> Tensor:                       # (B, h, T_q, d_v)
     "Equation 1 in every head."
@@ -98,7 +98,7 @@ def forward(self:MultiHeadAttention,
     query:Tensor,      # (B, T_q, d_model)
     key:Tensor,        # (B, T_k, d_model)
     value:Tensor,      # (B, T_k, d_model)
-    mask:Tensor=None,  # True = may look, broadcastable to (B, h, T_q, T_k)
+    mask:Tensor|None=None,  # True = may look, broadcastable to (B, h, T_q, T_k)
     cache=None,        # a `KeyValueCache`, where positions were read before
 ) -> Tensor:           # (B, T_q, d_model)
     """Raises TypeError if the mask is not boolean,

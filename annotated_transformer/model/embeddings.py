@@ -32,7 +32,7 @@ class OutputProjection(nn.Linear):
     def __init__(self,
         d_model:int,               # width of the decoder's output
         vocab_size:int,            # V
-        tied_embedding:nn.Embedding=None, # embedding whose matrix is used
+        tied_embedding:nn.Embedding|None=None, # embedding whose matrix is used
     ):
         super().__init__(d_model, vocab_size, bias=False)
         if tied_embedding is not None: self.weight = tied_embedding.weight

@@ -44,7 +44,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self,
         x:Tensor,            # (B, T, d_model)
-        mask:Tensor=None,    # True = may look, broadcastable to (B, h, T, T)
+        mask:Tensor|None=None,    # True = may look, broadcastable to (B, h, T, T)
     ) -> Tensor:             # (B, T, d_model)
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask))
         return self.add_norm[1](x, self.feed_forward)
@@ -67,9 +67,9 @@ class DecoderLayer(nn.Module):
         x:Tensor,                   # (B, T_q, d_model)
         memory:Tensor,              # encoder output (B, T_k, d_model)
         # for self-attention, broadcastable to (B, h, T_q, T_q)
-        mask:Tensor=None,
+        mask:Tensor|None=None,
         # for attention over memory, broadcastable to (B, h, T_q, T_k)
-        memory_mask:Tensor=None,
+        memory_mask:Tensor|None=None,
         cache=None,                 # a `Cache` of keys and values of earlier calls
     ) -> Tensor:                    # (B, T_q, d_model)
         own, cross = (None, None) if cache is None else cache.layer_caches(self)
@@ -85,7 +85,7 @@ class Stack(nn.Module):
         make_layer:Callable,             # makes one layer
         N:int,                      # how many
         # LayerNorm after the last layer; pre-norm needs one, the paper has none
-        final_norm:nn.Module=None,
+        final_norm:nn.Module|None=None,
     ):
         super().__init__()
         self.layers = nn.ModuleList(make_layer() for _ in range(N))

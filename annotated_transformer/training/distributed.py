@@ -53,7 +53,7 @@ def _check_launcher():
 # %% ../../nbs/library/training/distributed.ipynb #meet
 def _init_distributed(
     run_dir:Path,
-    report_to:str=None,           # a tracker that accelerate knows
+    report_to:str|None=None,      # a tracker that accelerate knows
 ) -> tuple[Accelerator, object]:  # the processes of this run; they as a patient group
     """Find the other processes of this run. Raises ValueError if a tracker is not
     installed, if several were launched and each believes that it is alone, and for

@@ -48,7 +48,7 @@ def _custom_module(architecture:str) -> dict:
     return {} if ours or home == '__main__' else dict(import_module=home)
 
 def _create_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
-               finetune_from:RunDirectory=None):
+               finetune_from:RunDirectory|None=None):
     """Link the data into the run directory and write, last, the configuration:
     a folder that has one is whole."""
     key = _dataset_hash(recipe.preparation, corpus, data_dir, finetune_from)
@@ -91,8 +91,8 @@ def _check_init_compatible(recipe:Recipe, run:RunDirectory):
     if other := _diff_settings(was, now | asdict(recipe.model)): raise UserError(
         f'{run} was trained with another {_format_differences(other)}: leave it as it is')
 
-def _init_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
-              finetune_from:RunDirectory=None):
+def _init_model(recipe:Recipe, run:RunDirectory, model:nn.Module|None=None,
+              finetune_from:RunDirectory|None=None):
     """The model of a run, as its seed begins it, or with the weights of another run; or
     one's own, if it is the recipe's. Raises ValueError if it is not."""
     config = run.config
@@ -110,7 +110,7 @@ def _init_model(recipe:Recipe, run:RunDirectory, model:nn.Module=None,
 
 # %% ../../nbs/library/training/run_setup.ipynb #changes-since
 def _diff_config(run:RunDirectory, recipe:Recipe, corpus,
-                  finetune_from:RunDirectory=None) -> dict:
+                  finetune_from:RunDirectory|None=None) -> dict:
     "What a run was begun with otherwise, as `_diff_settings`."
     old, name = run.config, recipe.architecture
     if old['architecture'] != name:                  # the fields are others, too
@@ -123,7 +123,7 @@ def _diff_config(run:RunDirectory, recipe:Recipe, corpus,
 
 # %% ../../nbs/library/training/run_setup.ipynb #resume-run
 def _resume_run(run:RunDirectory, recipe:Recipe, corpus, data_dir=None,
-               finetune_from:RunDirectory=None, skip_corrupt:bool=False) -> Path | None:
+               finetune_from:RunDirectory|None=None, skip_corrupt:bool=False) -> Path | None:
     """The checkpoint from which a run goes on, None if all are set aside as damaged.
     Raises ValueError if recipe or text have changed."""
     other = 'or choose another --output_dir'

@@ -37,7 +37,7 @@ def _to_device(x:Tensor, device) -> Tensor:
 
 def _clip_grad_norm(
     model, accelerator:Accelerator,
-    max_grad_norm:float=None,    # cut a longer gradient to this length
+    max_grad_norm:float|None=None,    # cut a longer gradient to this length
 ) -> Tensor:
     "The length of the gradient, before it is cut."
     if max_grad_norm is not None:
@@ -68,7 +68,7 @@ def train_step(
     src:Tensor, tgt:Tensor,
     accelerator:Accelerator,
     gradient_accumulation_steps:int=1,  # micro-batches of each process
-    max_grad_norm:float=None,           # clip the gradient's norm to this
+    max_grad_norm:float|None=None,      # clip the gradient's norm to this
 # cross-entropy summed over the batch, in nats; its target tokens; gradient's length
 ) -> tuple[Tensor, int, Tensor]:
     """One update.

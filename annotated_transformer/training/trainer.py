@@ -54,7 +54,7 @@ def _run_callback(callback, model, optimizer, run_dir, step, accelerator, log):
 
 # %% ../../nbs/55c_training.ipynb #loop
 def _train_loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, resume_from:Path|None,
-         model, callback:Callable=None):
+         model, callback:Callable|None=None):
     """All updates from checkpoint `resume_from` to the end, to an interruption, or until
     nothing has become better for too long. §5."""
     world, rank = accelerator.num_processes, accelerator.process_index
@@ -96,15 +96,15 @@ def _train_loop(recipe:Recipe, run:RunDirectory, accelerator:Accelerator, resume
 # %% ../../nbs/55c_training.ipynb #train
 def train(
     recipe:Recipe,
-    corpus,                   # as for `corpora.load`
-    run_dir,                  # folder of this run
-    data_dir=None,            # folder of the corpus, where it needs one
-    resume:bool=False,        # from the newest checkpoint; a new run if there is none
-    skip_corrupt:bool=False,  # from the one before, where the newest is damaged
-    report_to:str=None,       # also log to a tracker of accelerate, e.g. 'tensorboard'
-    model:nn.Module=None,     # one's own, with `config` = the recipe's `model`
-    finetune_from=None,       # a run whose weights and tokenizer are the beginning
-    callback:Callable=None,   # asked for more to log, (model, run_dir, step) → dict
+    corpus,                       # as for `corpora.load`
+    run_dir,                      # folder of this run
+    data_dir=None,                # folder of the corpus, where it needs one
+    resume:bool=False,          # from the newest checkpoint; a new run if there is none
+    skip_corrupt:bool=False,      # from the one before, where the newest is damaged
+    report_to:str|None=None,   # also log to a tracker of accelerate, e.g. 'tensorboard'
+    model:nn.Module|None=None,    # one's own, with `config` = the recipe's `model`
+    finetune_from=None,           # a run whose weights and tokenizer are the beginning
+    callback:Callable|None=None,  # asked for more to log, (model, run_dir, step) → dict
 ):
     """Train and leave a run directory that `load_model` reads;
     Ctrl-C and SIGTERM end it with a checkpoint. §5."""

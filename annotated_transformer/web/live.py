@@ -21,7 +21,7 @@ from ..utils.validation import UserError
 def build_live_page(
     run_dir,                  # run directory of a small Transformer, with its test data
     small:bool=False,      # a number, its translation, its attention, a row of switches
-    bits:int=None,            # of each weight: 32, 16 or 8; 16, or 8 when small
+    bits:int|None=None,       # of each weight: 32, 16 or 8; 16, or 8 when small
     max_chars:int=3_000_000,  # letters that the page may have
 ) -> _HTMLView:               # a self-contained piece of HTML
     """The model of a run as a page that translates, and that can be taken apart. Raises

@@ -22,7 +22,7 @@ def test_the_type_decides(e): assert bool(_user_message(e)) == (e in ONE_LINE)
 def test_what_the_user_can_mend_is_one_line_and_nothing_else(tmp_path):
     "The same line in a module of the user's own: raised by PyTorch, by the package, and by the package when asked for more."
     (tmp_path / 'of_torch.py').write_text('import torch\ntorch.optim.SGD([], lr=1)')
-    (tmp_path / 'of_the_user.py').write_text("from annotated_transformer.utils.validation import check\ncheck(dict(N=0), 'N', least=1)")
+    (tmp_path / 'of_the_user.py').write_text("from annotated_transformer.utils.validation import validate_fields\nvalidate_fields(dict(N=0), 'N', ge=1)")
     fails = lambda name, *more: run('translate', 'nowhere', '--import', name, *more, cwd=tmp_path)
     ours = fails('of_torch')
     assert ours.returncode == 1 and ours.stderr.startswith('Traceback') and 'ValueError: optimizer got an empty parameter list' in ours.stderr

@@ -48,12 +48,12 @@ def test_a_blank_only_where_the_source_had_one():
     assert _join_translations(['雨。', '雪。'], ['雨。', '雪。'], 'qa', 'qb') == '雨。雪。'     # of languages that nobody knows
 
 @pytest.mark.parametrize('V', [9, 10, 25])
-@pytest.mark.parametrize('kind', ['of_words', 'of_characters'])
+@pytest.mark.parametrize('kind', ['train_word_level', 'train_char_level'])
 def test_text_with_the_names_of_unused_tokens(kind, V):
     text = ['w<unused1> <unused0> w', 'w <unused2>']
     t = getattr(Tokenizer, kind)(text, V)
     assert t.vocab_size == V
-    if kind == 'of_words': assert t.decode(t.encode(text)) == text
+    if kind == 'train_word_level': assert t.decode(t.encode(text)) == text
 
 @pytest.mark.parametrize('seed', range(3))
 def test_any_text_comes_back(seed):

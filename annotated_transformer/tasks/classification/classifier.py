@@ -84,10 +84,10 @@ class Classifier(Seq2SeqModel):
         for m in self.encoder.modules():
             if isinstance(m, nn.Linear): nn.init.xavier_uniform_(m.weight)
 
-    def forward(self, src:Tensor, tgt:Tensor=None) -> Tensor:         # (B, 1, V)
+    def forward(self, src:Tensor, tgt:Tensor|None=None) -> Tensor:  # (B, 1, V)
         return self.logits(self.embed_tokens(src), src)[:, None]
 
-    def labels(self, tgt:Tensor) -> Tensor: return tgt[:, 1:2]        # (B, 1)
+    def labels(self, tgt:Tensor) -> Tensor: return tgt[:, 1:2]      # (B, 1)
 
     def init_state(self, src): raise UserError(
         'a classifier writes no text: see `classify`, or transformer_classify')
@@ -166,11 +166,11 @@ def accuracy(
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #relevance
 def integrated_gradients(
     model:Classifier,
-    src:Tensor,         # ids of one text (1, T)
-    target:int,         # id of a label
-    contrast:int=None,  # rather than this one
-    n_steps:int=32,     # on the way from zero; 1: gradient times input at the text
-) -> Tensor:            # (T,)
+    src:Tensor,              # ids of one text (1, T)
+    target:int,              # id of a label
+    contrast:int|None=None,  # rather than this one
+    n_steps:int=32,          # on the way from zero; 1: gradient times input at the text
+) -> Tensor:                 # (T,)
     "How much each token adds to a label's logit (Sundararajan et al. 2017)."
     x = model.embed_tokens(src).detach()                                  # (1, T, d_model)
     way = (torch.arange(n_steps) + .5) / n_steps if n_steps > 1 else torch.ones(1)

@@ -72,7 +72,7 @@ class Parser(Translator):
 # %% ../../../nbs/63c_parsing.ipynb #why-not
 #| code-fold: true
 #| code-summary: "What cannot be parsed"
-def _parse_error(parser:Parser, words:list[str], tags:list[str]=None) -> str|None:
+def _parse_error(parser:Parser, words:list[str], tags:list[str]|None=None) -> str|None:
     "Why a sentence cannot be parsed; None if it can."
     most, longest = parser.config['model']['max_len'], parser.models[0].max_target_length
     if longest is not None: most = min(most, longest - 2)        # a bracket around it
@@ -94,7 +94,7 @@ def _try_delinearize(tokens, words, tags=None):
 @patch
 def parse(self:Parser,
     sentences:list[list[str]],   # words
-    tags:list[list[str]]=None,   # their parts of speech, for a run that reads them
+    tags:list[list[str]]|None=None,   # their parts of speech, for a run that reads them
     beam:int=21, alpha:float=.3, # §6.3
     max_tokens:int=16384,            # padded source tokens, over all beams, at a time
     progress:bool=False,

@@ -104,7 +104,7 @@ def _replace_rare_words(words:list[str], vocab:set[str]) -> list[str]:
             for word in words]
 
 # %% ../../../nbs/library/tasks/parsing/treebank.ipynb #corpus
-def _format_source(words:list[str], tags:list[str]=None) -> str:
+def _format_source(words:list[str], tags:list[str]|None=None) -> str:
     "Words between blanks; each with its part of speech behind it, if they are given."
     if tags is None: return ' '.join(words)
     return ' '.join(f'{word} /{tag}' for word, tag in zip(words, tags))

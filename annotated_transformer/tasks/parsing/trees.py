@@ -75,9 +75,9 @@ def _shift_reduce(stack, token, leaves):
         return Tree(tag or token, word=word)
 
 def delinearize(
-    tokens:list[str],       # as `linearize` writes them
-    words:list[str],        # of the sentence
-    tags:list[str]=None,    # their parts of speech; if not given, what stands for words
+    tokens:list[str],          # as `linearize` writes them
+    words:list[str],           # of the sentence
+    tags:list[str]|None=None,  # their parts of speech; if not given, what stands for words
 ) -> Tree:
     """The tree that a sequence stands for. Raises ValueError naming the token at which
     it stops being one, and why."""
@@ -148,8 +148,8 @@ _DELETE_LABELS = {'TOP', '-NONE-', ',', ':', '``', "''", '.'}     # as COLLINS.p
 
 def _bracket_spans(
     tree:Tree,
-    tags:list[str]=None,   # which words count; the tree's own tags if not given
-) -> Counter:              # (label, begin, end) → how often; positions between words
+    tags:list[str]|None=None,  # which words count; the tree's own tags if not given
+) -> Counter:                 # (label, begin, end) → how often; positions between words
     "The brackets that EVALB counts (Black et al. 1991, Collins 1997)."
     tags, found, begins, at = iter(tags or tree.tags), Counter(), [], 0
     for what, node in tree.walk():
@@ -198,10 +198,10 @@ def _bracket_scores(rows) -> dict:
 
 # %% ../../../nbs/63a_trees.ipynb #score-trees
 def score_trees(
-    predicted:list,      # trees; None where a parser gave none
+    predicted:list,           # trees; None where a parser gave none
     gold:list[Tree],
-    max_words:int=None,  # leave longer sentences out; 40 words are usual
-) -> dict:               # name → value in per cent
+    max_words:int|None=None,  # leave longer sentences out; 40 words are usual
+) -> dict:                    # name → value in per cent
     """Labelled bracket scores as EVALB with COLLINS.prm counts them, with gold tags in
     predictions. No valid tree counts as no brackets; in 'EVALB' it is left out.
     Raises ValueError if the lengths differ or nothing is left to score."""

@@ -1,0 +1,51 @@
+"""Check the types of the package with mypy, methods added by fastcore's `patch` read as part of their classes.
+
+    python tools/check_types.py             the package
+    python tools/check_types.py --keep DIR  and leave what mypy read in DIR
+"""
+import argparse, ast, shutil, subprocess, sys, tempfile
+from pathlib import Path
+
+ROOT, PACKAGE = Path(__file__).resolve().parents[1], 'annotated_transformer'
+KINDS = {'patch': '', 'patch(as_prop=True)': '@property', 'patch(cls_method=True)': '@classmethod'}
+
+def gathered(source):
+    "The source of a module with each patched method in its class, where that is in the module, too."
+    tree, lines = ast.parse(source), source.split('\n')
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    methods, taken = {name: [] for name in classes}, set()
+    for node in tree.body:
+        kinds = [ast.unparse(d) for d in getattr(node, 'decorator_list', [])]
+        if not isinstance(node, ast.FunctionDef) or not kinds or kinds[-1] not in KINDS: continue
+        first = node.args.args[0]
+        owner = ast.unparse(first.annotation)
+        if owner not in classes: continue
+        above = [KINDS[k] if k in KINDS else f'@{k}' for k in kinds]
+        body = lines[node.lineno - 1:node.end_lineno]
+        line = first.lineno - node.lineno
+        body[line] = body[line].replace(f'{first.arg}:{owner}', first.arg, 1)
+        methods[owner] += ['', *(f'    {line}' for line in (*filter(None, above), *body))]
+        taken |= {*range(node.decorator_list[0].lineno - 1, node.end_lineno)}
+    ends = {node.end_lineno - 1: methods[name] for name, node in classes.items()}
+    out = []
+    for i, line in enumerate(lines):
+        if i not in taken: out.append(line)
+        out += ends.get(i, [])
+    return '\n'.join(out)
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--keep', type=Path, help='a new folder for what mypy reads')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = args.keep or Path(tmp)
+        for path in sorted((ROOT / PACKAGE).rglob('*.py')):
+            if path.name == '_modidx.py': continue
+            target = folder / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(gathered(path.read_text()))
+        shutil.copy(ROOT / 'mypy.ini', folder)
+        command = [sys.executable, '-m', 'mypy', '--cache-dir', ROOT / '.mypy_cache', '--pretty', '-p', PACKAGE]
+        sys.exit(subprocess.run(list(map(str, command)), cwd=folder).returncode)
+
+if __name__ == '__main__': main()
