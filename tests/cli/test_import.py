@@ -30,8 +30,8 @@ RECIPE = '''
 architecture: gated
 model: {vocab_size: 80, N: 1, d_model: 32, d_ff: 32, h: 2, P_drop: 0.0, gate: 0.5}
 data: {max_tokens: 512, byte_fallback: false}
-schedule: {steps: 4, warmup_steps: 2, peak_lr: 1e-3}
-checkpoints: {save_every: 2 steps, average: 2}
+schedule: {max_steps: 4, warmup_steps: 2, peak_lr: 1e-3}
+checkpoints: {save_every: 2 steps, average_checkpoints: 2}
 '''
 
 @pytest.fixture(scope='module')
