@@ -31,12 +31,12 @@ ARMS = {   # name: corpus, recipe, changes, size of the training set (None: all)
     'max': ('thucnews', 'classify_small', dict(pooling='max'), None), 'flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, flat=True), None), 'heads by view, flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, attention='view', flat=True), None),
     'one layer': ('thucnews', 'classify_small', dict(N=1), None), 'four layers': ('thucnews', 'classify_small', dict(N=4), None),
     **{f'encoder, {n}': ('thucnews', 'classify_small', dict(max_steps=steps), n) for n, steps in ((1000, 400), (5000, 800), (20000, 1500))},
-    'bigrams, flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, bigrams=100000, flat=True), None),   # asked when the others had been seen
+    'bigrams, flat': ('thucnews', 'classify_small', dict(CUSTOM_ARCHITECTURE, bigrams=100000, flat=True), None),   # added after the other results
     'AG News': ('ag_news', 'agnews_bpe', {}, None), 'AG News, bag': ('ag_news', 'agnews_bpe', dict(N=0, positions='none'), None),
     'AG News, bag, bigrams': ('ag_news', 'agnews_bpe', dict(CUSTOM_ARCHITECTURE, N=0, positions='none', bigrams=100000), None)}
 
-ENSEMBLE_ARMS = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # whose seeds also answer as one
-CANDIDATES = {   # what the recipes could have been instead: one seed each, judged by the validation texts alone; taken if better by 0.3 points or more
+ENSEMBLE_ARMS = 'encoder', 'flat', 'bigrams', 'bigrams, flat', 'AG News'   # evaluated as ensembles of their seeds, too
+CANDIDATES = {   # other settings of the recipes: one seed each, compared on the validation texts; chosen if better by 0.3 points or more
     'encoder': {'as first written': {}, 'less dropout': dict(P_drop=0.2), 'more dropout': dict(P_drop=0.4), 'smoothing': dict(eps_ls=0.1)},
     'bigrams': {'as first written': {}, 'more dropout': dict(P_drop=0.5), 'smoothing': dict(eps_ls=0.1)},
     'bigrams, flat': {'as first written': {}, 'more dropout': dict(P_drop=0.5)},
@@ -50,47 +50,48 @@ BEST_SETTINGS = dict.fromkeys(CANDIDATES, 'as first written') | {'bag, bigrams':
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--thucnews', type=Path, required=True, help='folder of class.txt, train.txt, dev.txt')
 p.add_argument('--ag_news', type=Path, required=True, help='folder of classes.txt, train.csv')
-p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to work at: {"; ".join(ARMS)}')
+p.add_argument('--only', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM', help=f'arms to run: {"; ".join(ARMS)}')
 p.add_argument('--seeds', type=int, default=3)
-p.add_argument('--choose', action='store_true', help='try the settings that the recipes were chosen from, on the validation texts')
+p.add_argument('--choose', action='store_true', help='evaluate the candidate settings on the validation texts')
 p.add_argument('--runs', type=Path, default=Path('runs/classification'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 
 @cache
 def load_splits(corpus, data_dir, size=None):
+    "The splits of a corpus, with the first `size` training texts."
     splits = load_corpus(corpus, data_dir)
     return splits if size is None else DatasetDict(splits, train=splits['train'].select(range(size)))
 
-def pack_bits(right):
+def pack_bits(correct):
     "A row of booleans as text."
-    return base64.b64encode(np.packbits(right).tobytes()).decode()
+    return base64.b64encode(np.packbits(correct).tobytes()).decode()
 
-def analyze_predictions(found, gold):
-    "Of one run: who is taken for whom, and how often it is right when it is so sure."
+def analyze_predictions(predictions, gold):
+    "Confusion matrix and reliability of one run."
     names = sorted({*gold})
-    sure, right = np.array([p for _, p in found]), np.array([label == g for (label, _), g in zip(found, gold)])
-    bins = np.minimum((sure * 10).astype(int), 9)
-    return dict(names=names, confusion=[[sum(g == a and label == b for (label, _), g in zip(found, gold)) for b in names] for a in names],
-                reliability=[dict(n=int((bins == k).sum()), sure=float(sure[bins == k].mean()), right=float(right[bins == k].mean()))
+    confidence, correct = np.array([p for _, p in predictions]), np.array([label == g for (label, _), g in zip(predictions, gold)])
+    bins = np.minimum((confidence * 10).astype(int), 9)
+    return dict(names=names, confusion=[[sum(g == a and label == b for (label, _), g in zip(predictions, gold)) for b in names] for a in names],
+                reliability=[dict(n=int((bins == k).sum()), sure=float(confidence[bins == k].mean()), right=float(correct[bins == k].mean()))
                              for k in range(10) if (bins == k).any()])
 
-def explain_examples(translator, sources, gold, found, n=3):
-    "The first n headlines that are labelled rightly, and wrongly: how much each character is looked at, and what it says for the label against the second, or the right one."
+def explain_examples(translator, sources, gold, predictions, n=3):
+    "The first n headlines that are labelled correctly, and wrongly: attention to each character, and its attribution for the label against the second, or the gold one."
     model, t, rows = translator.models[0], translator.tokenizer, []
     attention = [layer.self_attn for layer in model.encoder.layers]
-    for right in (True, False):
-        for text, g, ((label, p), (second, _)) in [row for row in zip(sources, gold, found) if (row[2][0][0] == row[1]) == right][:n]:
-            src, other = translator.encode([text])[0][None], second if right else g
+    for correct in (True, False):
+        for text, g, ((label, p), (second, _)) in [row for row in zip(sources, gold, predictions) if (row[2][0][0] == row[1]) == correct][:n]:
+            src, other = translator.encode([text])[0][None], second if correct else g
             a, b = (ids[0] for ids in t.encode([label, other]))
             for m in attention: m.need_weights = True
             model.logits(model.embed_tokens(src), src)
-            seen = [m.attn_weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
+            weights = [m.attn_weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
             for m in attention: m.need_weights = False
-            rows.append(dict(seen=seen, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))
+            rows.append(dict(seen=weights, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))
     return rows
 
 def train_arm(run, corpus, recipe, changes, seed, a, size=None):
-    "Train; the splits, and what validation said."
+    "Train: the splits, and the accuracy on the validation texts."
     splits = load_splits(corpus, vars(a)[corpus], size)
     columns = dict(source='zh' if corpus == 'thucnews' else 'en', target='label')
     train(get_recipe(recipe, **changes | a.changes | dict(seed=seed)), DatasetDict({k: v.rename_columns(columns) for k, v in splits.items()}), run, resume=True)
@@ -103,7 +104,7 @@ def validate_setting(run, arm, choice, a):
     return train_arm(run, corpus, recipe, changes | CANDIDATES[arm][choice], 0, a)[1]
 
 def arm_settings(arm):
-    "Corpus, recipe, changes, size, with the setting that was chosen."
+    "Corpus, recipe, changes, size, with the best setting."
     corpus, recipe, changes, size = ARMS[arm]
     return corpus, recipe, changes | CANDIDATES[arm][BEST_SETTINGS[arm]] if arm in BEST_SETTINGS else changes, size
 
@@ -112,23 +113,23 @@ def train_and_evaluate(run, arm, seed, a):
     corpus, recipe, changes, size = arm_settings(arm)
     splits, valid = train_arm(run, corpus, recipe, changes, seed, a, size)
     translator, test = Translator.from_pretrained(run), splits['test']
-    found = translator.classify(test['source'], 2)
-    best, gold = [row[0] for row in found], list(test['target'])
-    right = [label == g for (label, _), g in zip(best, gold)]
+    predictions = translator.classify(test['source'], 2)
+    best, gold = [row[0] for row in predictions], list(test['target'])
+    correct = [label == g for (label, _), g in zip(best, gold)]
     more = {}
     if seed == 0 and arm in ('encoder', 'bigrams', 'AG News'): more = analyze_predictions(best, gold)
-    if seed == 0 and arm == 'encoder': more |= dict(looked=explain_examples(translator, test['source'], gold, found))
-    return dict(accuracy=accuracy([label for label, _ in best], gold), correct=pack_bits(right), sure=mean(p for _, p in best),
+    if seed == 0 and arm == 'encoder': more |= dict(looked=explain_examples(translator, test['source'], gold, predictions))
+    return dict(accuracy=accuracy([label for label, _ in best], gold), correct=pack_bits(correct), sure=mean(p for _, p in best),
                 parameters=sum(w.numel() for w in translator.models[0].parameters()), learned_from=len(splits['train'])) | valid | more
 
 def evaluate_ensemble(arm, a, folder):
-    "The seeds of an arm as one, by the mean of their probabilities."
+    "The seeds of an arm as an ensemble: the mean of their probabilities."
     corpus, recipe, changes, size = arm_settings(arm)
     runs = [folder(arm, seed) for seed in range(a.seeds)]
-    for seed, run in enumerate(runs): splits, _ = train_arm(run, corpus, recipe, changes, seed, a, size)       # those that this machine does not have
-    found = [label for (label, _), in Translator.from_pretrained(runs).classify(splits['test']['source'])]
+    for seed, run in enumerate(runs): splits, _ = train_arm(run, corpus, recipe, changes, seed, a, size)       # if this machine does not have the run
+    predictions = [label for (label, _), in Translator.from_pretrained(runs).classify(splits['test']['source'])]
     gold = list(splits['test']['target'])
-    return dict(accuracy=accuracy(found, gold), correct=pack_bits([f == g for f, g in zip(found, gold)]))
+    return dict(accuracy=accuracy(predictions, gold), correct=pack_bits([p == g for p, g in zip(predictions, gold)]))
 
 def evaluate_linear_svm(corpus, a, size=None, ngrams=(1, 2), everything=False):
     "TF-IDF of characters, or of words, and a support vector machine."
@@ -140,9 +141,9 @@ def evaluate_linear_svm(corpus, a, size=None, ngrams=(1, 2), everything=False):
     sources, labels = (sum((list(part[side]) for part in parts), []) for side in ('source', 'target'))
     kind = 'char' if corpus == 'thucnews' else 'word'
     machine = make_pipeline(TfidfVectorizer(analyzer=kind, ngram_range=ngrams, lowercase=kind == 'word'), LinearSVC(random_state=0))
-    found = list(machine.fit(sources, labels).predict(list(splits['test']['source'])))
+    predictions = list(machine.fit(sources, labels).predict(list(splits['test']['source'])))
     gold = list(splits['test']['target'])
-    return dict(accuracy=accuracy(found, gold), correct=pack_bits([f == g for f, g in zip(found, gold)]), learned_from=len(sources))
+    return dict(accuracy=accuracy(predictions, gold), correct=pack_bits([p == g for p, g in zip(predictions, gold)]), learned_from=len(sources))
 
 def main(a):
     torch.set_num_threads(1)
@@ -150,20 +151,20 @@ def main(a):
     place = lambda *words: '_'.join(map(str, words)).replace(', ', '_').replace(' ', '-')
     choice = lambda arm, name: once(place('choice', arm, name), lambda: validate_setting(a.runs / place('choice', arm, name), arm, name, a))
     if a.choose: return [choice(arm, name) for arm in a.only for name in CANDIDATES.get(arm, ())]
-    folder = lambda arm, seed: a.runs / (place('choice', arm, BEST_SETTINGS[arm]) if arm in BEST_SETTINGS and seed == 0 else place(arm, seed))    # that was trained when it was chosen
+    folder = lambda arm, seed: a.runs / (place('choice', arm, BEST_SETTINGS[arm]) if arm in BEST_SETTINGS and seed == 0 else place(arm, seed))    # already trained with --choose
     read = lambda arm, seed: once(place(arm, seed), lambda: train_and_evaluate(folder(arm, seed), arm, seed, a))
     for seed in range(a.seeds):
         for arm in a.only: read(arm, seed)
     if {*a.only} < {*ARMS}: return
     machines = {'thucnews, singles': ('thucnews', dict(ngrams=(1, 1))), 'thucnews': ('thucnews', {}), 'thucnews, with the validation texts': ('thucnews', dict(everything=True)),
                 **{f'thucnews, {n}': ('thucnews', dict(size=n)) for n in (1000, 5000, 20000)}, 'ag_news': ('ag_news', {})}
-    svm = {name: once(place('svm', name), lambda: evaluate_linear_svm(corpus, a, **how)) for name, (corpus, how) in machines.items()}
-    ensembles = {arm: once(place('together', arm), lambda: evaluate_ensemble(arm, a, folder)) for arm in ENSEMBLE_ARMS}
+    svm = {name: once(place('svm', name), lambda corpus=corpus, settings=settings: evaluate_linear_svm(corpus, a, **settings)) for name, (corpus, settings) in machines.items()}
+    ensembles = {arm: once(place('together', arm), lambda arm=arm: evaluate_ensemble(arm, a, folder)) for arm in ENSEMBLE_ARMS}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'scikit-learn') | dict(
         runs={arm: [read(arm, seed) for seed in range(a.seeds)] for arm in ARMS}, together=ensembles, svm=svm, choices={arm: {name: choice(arm, name) for name in names} for arm, names in CANDIDATES.items()})
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
-    for name, found in record['runs'].items(): print(f'{name:<24}', ' '.join(f"{r['accuracy']['accuracy']:.2f}" for r in found))
-    for arm, found in ensembles.items(): print(f'{arm + ", all seeds as one":<40}', f"{found['accuracy']['accuracy']:.2f}")
-    for name, found in svm.items(): print(f'{"SVM, " + name:<40}', f"{found['accuracy']['accuracy']:.2f}")
+    for name, seeds in record['runs'].items(): print(f'{name:<24}', ' '.join(f"{r['accuracy']['accuracy']:.2f}" for r in seeds))
+    for arm, result in ensembles.items(): print(f'{arm + ", all seeds as one":<40}', f"{result['accuracy']['accuracy']:.2f}")
+    for name, result in svm.items(): print(f'{"SVM, " + name:<40}', f"{result['accuracy']['accuracy']:.2f}")
 
 if __name__ == '__main__': main(read_arguments(p, 'classify_small'))

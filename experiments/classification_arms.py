@@ -12,16 +12,16 @@ from torch.nn import functional as F
 
 
 class NoAttention(nn.Module):
-    "In place of attention: a token takes nothing from any other."
+    "In place of attention: zeros, so that a token gets nothing from any other."
     def forward(self, query, key, value, mask=None, cache=None): return torch.zeros_like(query)
 
 class HeadsByView(MultiHeadAttention):
-    """A mistake that trains: heads cut by `view` alone. Each is a block of neighbouring tokens, and each token is h rows in it, so the answer depends on the
-    padding, and with it on the batch."""
+    """A bug that still trains: heads split by `view` alone. Each head is a block of neighbouring tokens, and each token is h rows in it, so the output
+    depends on the padding, and with it on the batch."""
     def forward(self, query, key, value, mask=None, cache=None):
-        def cut(x): return x.reshape(len(x), self.h, query.size(1), -1)
-        if mask is not None: mask = cut(mask.flatten(1).repeat_interleave(self.h, -1)).transpose(-2, -1)     # one for each of a token's rows
-        Q, K, V = cut(self.W_Q(query)), cut(self.W_K(key)), cut(self.W_V(value))
+        def split(x): return x.reshape(len(x), self.h, query.size(1), -1)
+        if mask is not None: mask = split(mask.flatten(1).repeat_interleave(self.h, -1)).transpose(-2, -1)     # one for each of a token's rows
+        Q, K, V = split(self.W_Q(query)), split(self.W_K(key)), split(self.W_V(value))
         return self.W_O(F.scaled_dot_product_attention(Q, K, V, mask).view_as(query))
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class ClassifierArm(Classifier):
         return dict(heads=MultiHeadAttention, view=HeadsByView, none=lambda *_: NoAttention())[c.attention](c.d_model, c.h)
 
     def embed_tokens(self, src):
-        "The vector of each token, and of it with the one before (Joulin et al. 2017); a hash says which vector a pair has."
+        "The vector of each token, and of it with the one before (Joulin et al. 2017); a hash of the pair chooses its vector."
         x = super().embed_tokens(src)
         if not self.config.bigrams: return x
         pair = F.pad(src, (1, -1)) * 16_777_619 ^ src * 2_654_435_761
         return x + self.pairs(pair % self.config.bigrams)
 
-    def pool(self, z, real):
-        if not self.config.flat: return super().pool(z, real)
-        return F.pad(z * real, (0, 0, 0, self.config.max_len - z.size(1))).flatten(1)
+    def pool(self, z, mask):
+        if not self.config.flat: return super().pool(z, mask)
+        return F.pad(z * mask, (0, 0, 0, self.config.max_len - z.size(1))).flatten(1)

@@ -39,42 +39,43 @@ def binarize(label, children, horizontal):
 class Grammar:
     "Rules with their log probabilities, relative frequencies in `trees`, and tags of words; symbols are numbers."
     def __init__(self, trees, parents=False, horizontal=None):
-        rules, self.seen, self.alike, self.tags = Counter(), defaultdict(Counter), defaultdict(Counter), Counter()
+        rules, self.word_tags, self.rare_tags, self.tags = Counter(), defaultdict(Counter), defaultdict(Counter), Counter()
         for tree in trees:
             rules['ROOT', (tree.label + '^ROOT' * parents,)] += 1
-            for node, above in walk_with_parents(tree):
-                if node.word: self.seen[node.word][node.label] += 1; continue
+            for node, parent in walk_with_parents(tree):
+                if node.word: self.word_tags[node.word][node.label] += 1; continue
                 children = [c.label + ('' if c.word or not parents else f'^{node.label}') for c in node.children]
-                for rule in binarize(node.label + f'^{above}' * parents, children, horizontal): rules[rule] += 1
-        for word, tags in self.seen.items():
+                for rule in binarize(node.label + f'^{parent}' * parents, children, horizontal): rules[rule] += 1
+        for word, tags in self.word_tags.items():
             self.tags.update(tags)
-            if tags.total() == 1: self.alike[_word_signature(word)].update(tags), self.alike['anything'].update(tags)
+            if tags.total() == 1: self.rare_tags[_word_signature(word)].update(tags), self.rare_tags['anything'].update(tags)
         symbols = sorted({s for left, right in rules for s in (left, *right)} | {*self.tags})
         self.symbols, self.index, total = symbols, {s: i for i, s in enumerate(symbols)}, Counter()
         for (left, _), n in rules.items(): total[left] += n
         def arrays(size):
-            chosen = sorted((self.index[left], *[self.index[s] for s in right], np.log(n / total[left]))
+            rows = sorted((self.index[left], *[self.index[s] for s in right], np.log(n / total[left]))
                             for (left, right), n in rules.items() if len(right) == size)
-            *numbers, logp = zip(*chosen)
+            *numbers, logp = zip(*rows)
             return [np.array(column) for column in numbers] + [np.array(logp)]
         self.one, self.two = arrays(1), arrays(2)          # [left, right, log p] and [left, first, second, log p]
 
     def leaves(self, words, tags=None):
-        """(n, symbols): log p(word | tag), up to a constant for each word; 0 for the right tag if tags are given. A word's tags are
-        those it was seen with and, as if it had been seen once more, those of words like it that were seen once."""
+        """(n, symbols): log p(word | tag), up to a constant for each word; 0 for the gold tag if tags are given. The tags of a
+        word are those it occurs with and, as one more occurrence, those of words with its signature that occur once."""
         scores, n = np.full((len(words), len(self.symbols)), -np.inf), self.tags.total()
-        for row, word, right in zip(scores, words, tags or [None] * len(words)):
-            if right:
-                if right in self.index: row[self.index[right]] = 0.
+        for row, word, gold_tag in zip(scores, words, tags or [None] * len(words)):
+            if gold_tag:
+                if gold_tag in self.index: row[self.index[gold_tag]] = 0.
                 continue
-            seen, alike = self.seen.get(word, Counter()), self.alike.get(_word_signature(word)) or self.alike['anything']
-            for tag in {*seen, *alike}:
-                share = (seen[tag] + alike[tag] / max(alike.total(), 1)) / (seen.total() + 1)           # p(tag | word)
-                row[self.index[tag]] = np.log(share * n / self.tags[tag])
+            counts, rare = self.word_tags.get(word, Counter()), self.rare_tags.get(_word_signature(word)) or self.rare_tags['anything']
+            for tag in {*counts, *rare}:
+                prob = (counts[tag] + rare[tag] / max(rare.total(), 1)) / (counts.total() + 1)         # p(tag | word)
+                row[self.index[tag]] = np.log(prob * n / self.tags[tag])
         return scores
 
-def walk_with_parents(tree, above='ROOT'):
-    yield tree, above
+def walk_with_parents(tree, parent='ROOT'):
+    "Each node and the label of its parent, depth first."
+    yield tree, parent
     for child in tree.children: yield from walk_with_parents(child, tree.label)
 
 def cky_chart(grammar, leaves):
@@ -88,8 +89,8 @@ def cky_chart(grammar, leaves):
             if width == 1: cell[:] = leaves[i]
             else:
                 left, right = best[i, i + 1:j], best[i + 1:j, j]                  # (splits, symbols)
-                here, there = left.max(0) > -np.inf, right.max(0) > -np.inf
-                use = np.flatnonzero(here[b2] & there[c2])
+                in_left, in_right = left.max(0) > -np.inf, right.max(0) > -np.inf
+                use = np.flatnonzero(in_left[b2] & in_right[c2])
                 np.maximum.at(cell, a2[use], (left[:, b2[use]] + right[:, c2[use]]).max(0) + p2[use])
             while True:                                                           # chains, until nothing is better
                 longer = cell.copy()
@@ -99,7 +100,7 @@ def cky_chart(grammar, leaves):
     return best
 
 def backtrace(grammar, best, leaves, words, i, j, symbol):
-    "The parts that the best tree of a symbol over a span has; what led to it is searched again."
+    "The children of the best tree of a symbol over a span; the rules that led to it are computed again."
     (a1, b1, p1), (a2, b2, c2, p2) = grammar.one, grammar.two
     name = grammar.symbols[symbol]
     if j == i + 1 and leaves[i, symbol] > -np.inf: return [Tree(name, word=words[i])]
@@ -121,39 +122,41 @@ def parse(grammar, words, tags=None):
     return backtrace(grammar, best, leaves, words, 0, len(words), root)[0], best[0, len(words), root]
 
 def evalb(binary, predicted, gold):
-    "What EVALB prints of the same trees, with the rules of COLLINS.prm and gold tags: for all, for sentences of at most 40 words."
+    "EVALB's scores of the same trees, with the rules of COLLINS.prm and gold tags: for all, for sentences of at most 40 words."
     with tempfile.TemporaryDirectory() as folder:
-        put = lambda name, text: (Path(folder) / name).write_text(text)
-        put('prm', EVALB_PARAMS), put('gold', ''.join(f'(TOP {t})\n' for t in gold)), put('test', ''.join(f'(TOP {t})\n' if t else '\n' for t in predicted))
-        shown = subprocess.run([binary, '-p', 'prm', 'gold', 'test'], cwd=folder, capture_output=True, text=True).stdout
+        def write(name, text): (Path(folder) / name).write_text(text)
+        write('prm', EVALB_PARAMS)
+        write('gold', ''.join(f'(TOP {t})\n' for t in gold))
+        write('test', ''.join(f'(TOP {t})\n' if t else '\n' for t in predicted))
+        output = subprocess.run([binary, '-p', 'prm', 'gold', 'test'], cwd=folder, capture_output=True, text=True).stdout
     names = {'Bracketing FMeasure': 'F1', 'Bracketing Recall': 'recall', 'Bracketing Precision': 'precision', 'Complete match': 'exact',
              'Number of Valid sentence': 'sentences'}
     return [{names[key.strip()]: float(value) for key, value in re.findall(r'^(.+?)= +(\S+)$', part, re.MULTILINE) if key.strip() in names}
-            for part in re.split(r'^-- .*$', shown, flags=re.MULTILINE)[1:]]
+            for part in re.split(r'^-- .*$', output, flags=re.MULTILINE)[1:]]
 
 def replace_tags(tree, tags):
-    "A tree with other tags: EVALB deletes by them, so that the right ones decide."
+    "A tree with other tags: EVALB deletes words by their tags, so it gets the gold ones."
     tags = iter(tags)
-    def again(node): return Tree(next(tags), word=node.word) if node.word else Tree(node.label, tuple(map(again, node.children)))
-    return again(tree)
+    def copy(node): return Tree(next(tags), word=node.word) if node.word else Tree(node.label, tuple(map(copy, node.children)))
+    return copy(tree)
 
 PARSERS = {'right-branching': dict(trees=0), 'treebank grammar': {}, 'parents, two sisters': dict(parents=True, horizontal=2),
-           'treebank grammar, given tags': dict(given=True), 'parents, two sisters, given tags': dict(parents=True, horizontal=2, given=True),
+           'treebank grammar, given tags': dict(gold_tags=True), 'parents, two sisters, given tags': dict(parents=True, horizontal=2, gold_tags=True),
            'parents, two sisters, 425 trees': dict(parents=True, horizontal=2, trees=425),
            'parents, two sisters, 850 trees': dict(parents=True, horizontal=2, trees=850),
            'parents, two sisters, 1,700 trees': dict(parents=True, horizontal=2, trees=1700)}
 
-def run(train, gold, trees=None, given=False, **settings):
-    "The scores of one parser; `trees` of the training data are used, the right tags `given` or found by the grammar."
+def run(train, gold, trees=None, gold_tags=False, **settings):
+    "The scores of one parser, trained on the first so many `trees`, with gold tags or tags that the grammar predicts."
     start, failed, hits, predicted = time.process_time(), 0, 0, []
     train = train[:trees]
     grammar = Grammar(train, **settings) if train else None
     for tree in gold:
-        found = parse(grammar, tree.words, tree.tags if given else None)[0] if grammar else right_branching(tree.words, tree.tags)
-        failed += found is None
-        found = found or right_branching(tree.words, tree.tags)
-        hits += sum(a == b for a, b in zip(found.tags, tree.tags))
-        predicted.append(replace_tags(found, tree.tags))
+        best = parse(grammar, tree.words, tree.tags if gold_tags else None)[0] if grammar else right_branching(tree.words, tree.tags)
+        failed += best is None
+        best = best or right_branching(tree.words, tree.tags)
+        hits += sum(a == b for a, b in zip(best.tags, tree.tags))
+        predicted.append(replace_tags(best, tree.tags))
     result = dict(trees=len(train), failed=failed, tags=100 * hits / sum(len(t.words) for t in gold), all=score_trees(predicted, gold),
                   at_most_40=score_trees(predicted, gold, max_words=40), counts=_bracket_counts(predicted, gold).tolist())
     if grammar: result |= dict(symbols=len(grammar.symbols), rules=len(grammar.one[0]) + len(grammar.two[0]))
@@ -161,20 +164,20 @@ def run(train, gold, trees=None, given=False, **settings):
     return result | dict(minutes=(time.process_time() - start) / 60)
 
 def corpus_statistics(data):
-    "Counts of what there is: trees, words, their linear forms, and how many of these are read back as the same tree."
-    every, dev = [tree for trees in data.values() for tree in trees], data['development']
-    back = sum(delinearize(linearize(t), t.words, t.tags) == t == delinearize(linearize(t, tags=True), t.words) for t in every)
-    seen, tokens = {word for t in data['train'] for word in t.words}, [len(linearize(t)) for t in every]
-    unseen = sum(word not in seen for t in dev for word in t.words)
+    "Counts of the data: trees, words, tokens, and how many trees survive being linearised and read back."
+    all_trees, dev = [tree for trees in data.values() for tree in trees], data['development']
+    back = sum(delinearize(linearize(t), t.words, t.tags) == t == delinearize(linearize(t, tags=True), t.words) for t in all_trees)
+    vocab, tokens = {word for t in data['train'] for word in t.words}, [len(linearize(t)) for t in all_trees]
+    unseen = sum(word not in vocab for t in dev for word in t.words)
     return {name: len(trees) for name, trees in data.items()} | dict(
-        words=sum(len(t.words) for t in every), tokens=sum(tokens), most_words=max(len(t.words) for t in every), most_tokens=max(tokens), there_and_back=back,
-        labels=len({node.label for t in every for what, node in t.walk() if what == 'open'}), tags=len({tag for t in every for tag in t.tags}),
+        words=sum(len(t.words) for t in all_trees), tokens=sum(tokens), most_words=max(len(t.words) for t in all_trees), most_tokens=max(tokens), there_and_back=back,
+        labels=len({node.label for t in all_trees for kind, node in t.walk() if kind == 'open'}), tags=len({tag for t in all_trees for tag in t.tags}),
         unseen_words=100 * unseen / sum(len(t.words) for t in dev))
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--data', type=Path, default=Path('data/treebank'), help='a folder with the .mrg files, or with the .tar.gz of them')
-    p.add_argument('--out', type=Path, default=Path('nbs/results/parsing_baselines.json'), help='the record; what it holds already is not run again')
+    p.add_argument('--out', type=Path, default=Path('nbs/results/parsing_baselines.json'), help='the record; parsers that it contains are not run again')
     args = p.parse_args()
     data = read_treebank(args.data)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
