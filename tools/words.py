@@ -37,7 +37,7 @@ def texts(source, tree):
 
 def find_words(root):
     "(file, line, 'name' or 'text', what it is, word, standard) of each."
-    words = read_words(root/'tools/words.txt')
+    words = read_words(Path(__file__).with_name('words.txt'))
     names = dict(words['names'])
     patterns = [(re.compile(word, re.IGNORECASE), standard) for word, standard in words['text']]
     for path in sorted((root/PACKAGE).rglob('*.py')):
