@@ -67,7 +67,7 @@ def test_flat_is_all_vectors_in_a_row(arms):
 def test_every_arm_of_the_experiment_can_be_built(arms, monkeypatch):
     import ast
     tree = ast.parse((ROOT / 'experiments/classification.py').read_text())
-    names = [n for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id in ('OWN', 'ARMS')]
+    names = [n for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id in ('CUSTOM_ARCHITECTURE', 'ARMS')]
     found = {}
     exec(compile(ast.Module(names, []), 'arms', 'exec'), found)
     built = {}

@@ -92,7 +92,7 @@ CASES = {
     'tracker of another name': (['train', [*T, '--report_to', 'nothing'], None], 'tensorboard'),
     'tracker not installed': (['train', [*T, '--report_to', 'clearml'], None], '--report_to clearml: it is not installed'),
     'engine of another name': (on_run('translate', None, '--engine', 'onnx'), 'use one of pytorch, ctranslate2'),
-    'export to another format': (on_run('export', None, '--format', 'tflite'), "to='tflite' is unknown"),
+    'export to another format': (on_run('export', None, '--format', 'tflite'), "format='tflite' is unknown"),
     'quantization of safetensors': (on_run('export', None, '--format', 'safetensors', '--quantization', 'int8'), '--quantization is for ctranslate2'),
     'quantization unknown': (on_run('export', None, '--quantization', 'int3'), 'int3'),
     'long lines, third way': (['translate', ['{run}', '--overlong', 'drop', '--input', '{text}/train.en'], None], "long='drop' is unknown"),
