@@ -79,7 +79,7 @@ def test_an_installed_package_needs_no_import(installed):
     assert 'sacreBLEU' in assert_success(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
 
 def test_without_the_package_the_name_is_said(installed):
-    assert_user_error(run('translate', 'run', cwd=installed, stdin='seven\n'), "no architecture 'bag' is known")
+    assert_user_error(run('translate', 'run', cwd=installed, stdin='seven\n'), "unknown architecture 'bag'")
 
 def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
