@@ -47,8 +47,8 @@ def batch_statistics(src_len, tgt_len, max_tokens):
 def child_main(corpus, data_dir, run_dir, recipe, changes, look, started):
     "What one process does: prepare a run, plan it, read its first batch; with `look`, judge the plan. Prints one line of JSON."
     seconds, imported = {}, time.time() - float(started)
-    for owner, name, stage in ((runs, 'data_key', 'fingerprint'), (preparation, 'load', 'read and split'), (preparation, 'learn_tokens', 'learn pieces'),
-                               (preparation, 'encode', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): time_calls(owner, name, stage, seconds)
+    for owner, name, stage in ((runs, '_dataset_hash', 'fingerprint'), (preparation, 'load_corpus', 'read and split'), (preparation, '_train_tokenizer', 'learn pieces'),
+                               (preparation, 'tokenize_dataset', 'cut into pieces'), (datasets.Dataset, 'save_to_disk', 'store')): time_calls(owner, name, stage, seconds)
     run_dir, begin, cpu = Path(run_dir), time.perf_counter(), sum(os.times()[:4])
     run_dir.mkdir(parents=True)
     runs._create_run(RunDirectory(run_dir), get_recipe(recipe, **changes), corpus, data_dir)

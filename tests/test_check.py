@@ -45,9 +45,9 @@ def edit(path, cell, **changes):
 
 def image(n_bytes): return [dict(output_type='display_data', metadata={}, data={'image/png': 'A' * (n_bytes * 4 // 3)})]
 
-CORE = '# Core\n\n> Twice.', '#| default_exp core', '#| exports\ndef double(x): return 2 * x', 'assert double(2) == 4', '# More'
+CORE = '# Core\n\n> Twice.', '#| default_exp core', '#| exports\ndef double(x:int) -> int: return 2 * x', 'assert double(2) == 4', '# More'
 ATTENTION = ('# Attention\n\n> Four times.', '#| default_exp attention', '#| export\nfrom annotated_transformer.core import *',
-             '#| exports\ndef four(x): return double(double(x))', 'assert four(1) == 4')
+             '#| exports\ndef four(x:int) -> int: return double(double(x))', 'assert four(1) == 4')
 INDEX = '# A small project\n\n> Small.', '#| hide\nfrom annotated_transformer.core import *', 'x = 1 + 1', '# More\n\nSee [attention](32_attention.ipynb).'
 SIDEBAR = 'website:\n  sidebar:\n    contents:\n' + ''.join(f'      - {n}.ipynb\n' for n in ('index', '00_core', '32_attention'))
 
@@ -157,6 +157,12 @@ def bad_elsewhere(root):
 def wide(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['assert double(2) == 4' + ' + 0' * 20])
 def unused(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['import math'])
 def trap(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['def collect(x, into=[]): into.append(x)'])
+def untyped(root): (root/'annotated_transformer'/'core.py').open('a').write('def half(x): return x / 2\n')
+def wrong_type(root): (root/'annotated_transformer'/'core.py').open('a').write('def half(x:int) -> str: return x / 2\n')
+def untyped_method(root):
+    (root/'annotated_transformer'/'core.py').open('a').write('from fastcore.basics import patch\nclass A:\n    pass\n@patch\ndef f(self:A) -> int: return 1\nx:str = A().f()\n')
+def own_name(root): (root/'annotated_transformer'/'core.py').open('a').write('what_said = 1\n')
+def own_words(root): (root/'annotated_transformer'/'core.py').open('a').write('message = "the file says nothing"\n')
 def silent(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['four(1);'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1))'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 
@@ -204,6 +210,11 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (wide, 'lint', 'E501 Line too long'),
     (unused, 'lint', 'F401'),
     (trap, 'lint', 'B006'),
+    (untyped, 'types', 'Function is missing a type annotation'),
+    (wrong_type, 'types', 'Incompatible return value type'),
+    (untyped_method, 'types', 'expression has type "int", variable has type "str"'),
+    (own_name, 'words', "core.py, line "),
+    (own_words, 'words', "has 'says'; the field: contains"),
 ])
 def test_fault(project, plant, name, said):
     plant(project)

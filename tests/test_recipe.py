@@ -71,9 +71,9 @@ def test_refused_in_one_line(changes, message):
 @pytest.mark.parametrize('suffix, text, message', [
     ('yaml', 'schedule: {steps: 3, steps: 4}', 'steps is there twice'), ('json', '{"seed": 1, "seed": 2}', 'seed is there twice'),
     ('yaml', 'schedule: {max_steps: "6"}', "max_steps='6' must be a valid integer"), ('json', '{"schedule": {"max_steps": NaN}}', 'max_steps=nan must be'), ('yaml', 'schedule: {peak_lr: .nan}', 'must be a finite'),
-    ('yaml', 'schedule: {tokens: 6}', "no field 'tokens'"), ('yaml', 'shedule: {steps: 6}', "no field 'shedule': did you mean 'schedule'?"), ('yaml', 'schedule: 6', 'Schedule must be names with values'),
+    ('yaml', 'schedule: {tokens: 6}', "no field 'tokens'"), ('yaml', 'shedule: {steps: 6}', "no field 'shedule': did you mean 'schedule'?"), ('yaml', 'schedule: 6', 'ScheduleConfig must be names with values'),
     ('json', '{"pad": 0}', "no field 'pad'"), ('yaml', '[1, 2]', 'is no recipe'), ('yaml', 'a: [', 'own.yaml: while parsing'), ('json', '{', 'own.json: Expecting'),
-    ('yaml', 'architecture: unheard_of', "no architecture 'unheard_of' is known")])
+    ('yaml', 'architecture: unheard_of', "unknown architecture 'unheard_of'")])
 def test_files_that_are_refused(suffix, text, message, tmp_path, capfd):
     path = tmp_path / f'own.{suffix}'
     path.write_text(text)

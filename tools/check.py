@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from readme import site_url
+from words import find_words
 
 ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
 MAX_LINES, MAX_IMAGE = 40, 120_000
@@ -281,7 +282,16 @@ def spelling(root):
         result = run(BIN/'codespell', '--config', root/'.codespellrc', '.', cwd=tmp)
     return [f'mend it, or add the word to .codespellrc\n{result.stdout + result.stderr}'.strip()] if result.returncode else []
 
-CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint, scripts=scripts)
+def types(root):
+    "mypy finds nothing in the package, every function of which says what it takes and what it returns."
+    result = run(sys.executable, Path(__file__).with_name('check_types.py'), '--root', root, cwd=root)
+    return [f'run `python tools/check_types.py`\n{tail(result, 40)}'] if result.returncode else []
+
+def words(root):
+    "The names and the texts of the package are the field's: none of tools/words.txt."
+    return [f'{path}, line {line}: {where!r} has {word!r}; the field: {standard}' for path, line, _, where, word, standard in find_words(root)]
+
+CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint, scripts=scripts, types=types, words=words)
 
 def run_check(check, root):
     "The faults that a check found, and how long it took."

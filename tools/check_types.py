@@ -36,16 +36,18 @@ def gathered(source):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--keep', type=Path, help='a new folder for what mypy reads')
+    parser.add_argument('--root', type=Path, default=ROOT, help='the project to check')
     args = parser.parse_args()
+    root = args.root.resolve()
     with tempfile.TemporaryDirectory() as tmp:
         folder = args.keep or Path(tmp)
-        for path in sorted((ROOT / PACKAGE).rglob('*.py')):
+        for path in sorted((root / PACKAGE).rglob('*.py')):
             if path.name == '_modidx.py': continue
-            target = folder / path.relative_to(ROOT)
+            target = folder / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(gathered(path.read_text()))
         shutil.copy(ROOT / 'mypy.ini', folder)
-        command = [sys.executable, '-m', 'mypy', '--cache-dir', ROOT / '.mypy_cache', '--pretty', '-p', PACKAGE]
+        command = [sys.executable, '-m', 'mypy', '--cache-dir', root / '.mypy_cache', '--pretty', '-p', PACKAGE]
         sys.exit(subprocess.run(list(map(str, command)), cwd=folder).returncode)
 
 if __name__ == '__main__': main()

@@ -20,7 +20,7 @@ RECIPE, OVERRIDES, SOURCE, TARGET = 'demo', dict(d_model=32, d_ff=64, max_tokens
 
 def collect_activations(model, src, tgt):
     "What passes through `model`, one sentence: name → tensor."
-    seen, hooks, attentions = {}, [], [m for m in model.modules() if hasattr(m, 'keep_weights')]
+    seen, hooks, attentions = {}, [], [m for m in model.modules() if hasattr(m, 'need_weights')]
     for m in attentions: m.need_weights = True
     def keep(name, module): hooks.append(module.register_forward_hook(lambda m, args, out: seen.update({f'at.{name}': out[0]})))
     for side, position in (('encoder', model.src_position), ('decoder', model.tgt_position)):

@@ -60,7 +60,7 @@ def _set_stack(spec, embeddings, stack, embed, position, config):
 _SUPPORTED_PARAMETERS = re.compile(
     r'(src|tgt)_embed.weight|output_projection.weight|(src|tgt)_position.table|'
     r'(en|de)coder.(final_norm.(weight|bias)|layers.\d+.('
-    r'(self|memory)_attn.W_[QKVO].weight|'
+    r'(self|cross)_attn.W_[QKVO].weight|'
     r'(feed_forward.W_[12]|add_norm.\d.norm).(weight|bias)))')
 
 def _check_supported(model):

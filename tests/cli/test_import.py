@@ -54,7 +54,7 @@ def test_an_architecture_of_ones_own_has_all_commands(name, args, own, capfd, mo
     assert not exported.returncode, exported.stderr
 
 def test_without_its_module_the_option_is_named(own):
-    assert_user_error(run('translate', 'run', cwd=own), "no architecture 'gated' is known", '--import my_gated')
+    assert_user_error(run('translate', 'run', cwd=own), "unknown architecture 'gated'", '--import my_gated')
 
 @pytest.mark.parametrize('module, why', [('nowhere_at_all', 'no module of this name'), ('nowhere.py', 'no such file'), ('json.py', 'rename the file')])
 def test_a_module_that_cannot_be_imported(module, why, own, capfd, monkeypatch):

@@ -159,7 +159,7 @@ def test_sentences_that_are_trained_on_are_counted(how, tmp_path, capfd):
 def test_pairs_of_which_nothing_is_left(text, tmp_path, capfd):
     "Control characters are text to Python and nothing to Moses or SentencePiece."
     folder = write_files(tmp_path / 'data', train_en='\n'.join(EN + ['\x02\x03', 'a word']), train_de='\n'.join(DE + ['ein Wort', '\x01']), valid_en='one', valid_de='eins', test_en='one', test_de='eins')
-    preprocess_corpus(PreprocessingConfig(text=text, vocab_size=120, max_len=100, byte_fallback=False), ('text', 'en', 'de'), folder, tmp_path / 'store')
+    preprocess_corpus(PreprocessingConfig(preprocessing=text, vocab_size=120, max_len=100, byte_fallback=False), ('text', 'en', 'de'), folder, tmp_path / 'store')
     ids = load_from_disk(tmp_path / 'store/train')
     assert min(ids['n_src']) > 1 and min(ids['n_tgt']) > 2 and len(ids) in (300, 301, 302)
     assert len(ids) == 302 or f'dropped {302 - len(ids)} of 302 pairs with a side that has no token' in capfd.readouterr().out

@@ -72,4 +72,4 @@ def test_what_is_refused():
     x = torch.zeros(1, 3, 8)
     with pytest.raises(ValueError, match='h=3 does not divide d_model=8'): MultiHeadAttention(8, 3)
     with pytest.raises(ValueError, match='3 keys but 2 values'): MultiHeadAttention(8, 2)(x, x, x[:, :2])
-    with pytest.raises(TypeError, match='give booleans'): MultiHeadAttention(8, 2)(x, x, x, torch.zeros(3, 3))
+    with pytest.raises(TypeError, match='must be torch.bool'): MultiHeadAttention(8, 2)(x, x, x, torch.zeros(3, 3))

@@ -63,7 +63,7 @@ def test_bleu_in_the_log(capfd, tmp_path):
     assert [m['step'] for m in lines if 'valid_bleu' in m] == [2, 4] and not any('valid_bleu' in m for m in RunDirectory(tmp_path / 'without').metrics())
     assert (tmp_path / 'with/samples.txt').read_text().count('reference: ') == 6
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
-    assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'new', '--eval_bleu_samples', '-1'), 'bleu=-1 must be at least 0')
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'new', '--eval_bleu_samples', '-1'), 'eval_bleu_samples=-1 must be at least 0')
 
 CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, save_every='4 steps')
 
@@ -109,7 +109,7 @@ from accelerate import Accelerator
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.training.train_step import Objective, update
+from annotated_transformer.training.train_step import Objective, train_step
 class Pair(Seq2SeqModel):
     def __init__(self, config):
         super().__init__(config)
@@ -122,7 +122,7 @@ model = dict(transformer=Transformer, recurrent=Pair)[sys.argv[3]](TransformerCo
 model, optimizer = accelerator.prepare(Objective(model), torch.optim.SGD(model.parameters(), lr=.1))
 src = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0], [9, 3, 0, 0]])
 tgt = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0], [2, 9, 9, 3, 0]])
-for _ in range(5): update(model, optimizer, src, tgt, accelerator, gradient_accumulation_steps=int(sys.argv[2]))
+for _ in range(5): train_step(model, optimizer, src, tgt, accelerator, gradient_accumulation_steps=int(sys.argv[2]))
 if accelerator.is_main_process: torch.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
 """
 
@@ -237,8 +237,8 @@ def test_damaged_checkpoint(folder, whole, name, damage, tmp_path):
     shutil.copytree(folder / 'whole', tmp_path / 'run')
     path = tmp_path / 'run' / 'checkpoints' / 'step-00000012' / name
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
-    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_damaged'): RunDirectory(tmp_path / 'run').newest_checkpoint()
-    assert RunDirectory(tmp_path / 'run').newest_checkpoint(skip_damaged=True).name == 'step-00000008'
+    with pytest.raises(ValueError, match='step-00000012.*is damaged or missing.*skip_corrupt'): RunDirectory(tmp_path / 'run').newest_checkpoint()
+    assert RunDirectory(tmp_path / 'run').newest_checkpoint(skip_corrupt=True).name == 'step-00000008'
 
 def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
     out = folder / 'damaged'
@@ -246,7 +246,7 @@ def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
     (out / 'checkpoints' / 'step-00000012' / 'training.pt').write_bytes(b'')
     refused = launch(folder, out, {}, 1, '--resume', check=False)
     assert refused.returncode == 1 and 'step-00000012/training.pt is damaged' in refused.stderr and 'Traceback' not in refused.stderr
-    small_run(folder, out, resume=True, skip_damaged=True)
+    small_run(folder, out, resume=True, skip_corrupt=True)
     assert_close(weights(out), whole, rtol=0, atol=0)
 
 def test_loss_is_not_a_number(folder):
@@ -318,7 +318,7 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.checkpoint import load_checkpoint, save_checkpoint
 from annotated_transformer.training.optimizer import adam
-from annotated_transformer.training.train_step import Objective, update
+from annotated_transformer.training.train_step import Objective, train_step
 accelerator = Accelerator(cpu=True)
 def make():
     model = Objective(Transformer(TransformerConfig(20, N=1, d_model=16, d_ff=32, h=2, P_drop=0.)))
@@ -360,12 +360,12 @@ def test_interrupted_between_checkpoints(folder, monkeypatch):
     recipe = get_recipe('demo', **CHANGES)
     training.train(recipe, ('text', 'en', 'de'), folder / 'here', folder)
     done = []
-    def interrupting(*args, update=training.update):
+    def interrupting(*args, train_step=training.train_step):
         done.append(1)
         if len(done) == 9: signal.raise_signal(signal.SIGTERM)
-        return update(*args)
+        return train_step(*args)
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match='0'):
-        patch.setattr(training, 'update', interrupting)
+        patch.setattr(training, 'train_step', interrupting)
         training.train(recipe, ('text', 'en', 'de'), folder / 'between', folder)
     assert [p.name for p in RunDirectory(folder / 'between').checkpoints('*')] == ['step-00000004', 'step-00000008', 'interrupted-00000009']
     training.train(recipe, ('text', 'en', 'de'), folder / 'between', folder, resume=True)
