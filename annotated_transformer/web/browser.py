@@ -85,7 +85,7 @@ def _apply_merges(
 def _serialize_tokenizer(
     tokenizer:Tokenizer,
     sentences:list[str],      # on which `_apply_merges` is compared with the tokenizer
-) -> dict[str, list]:         # pieces; scores, None where a token is never merged
+) -> dict[str, list]:         # tokens, and their scores, None if never merged
     """The vocabulary with merge ranks. Raises ValueError unless the tokenizer is byte
     pairs of raw text, shared by source and target."""
     sp = tokenizer.sp

@@ -58,7 +58,7 @@ _NUMBERS_JS, _PAGE_JS, _FORM_HTML, _STYLE_CSS = map(
 #| code-summary: "_wrong_digit: which digit is lost"
 def _wrong_digit(
     errors:Sequence[tuple[str, str]],  # English source, wrong German translation
-) -> str:                              # '' if there is no such digit
+) -> str:                              # '' without such a digit
     "A sentence on the digit that alone is wrong in most of the errors."
     number_of = {number_speller('en')(n): n for n in range(1000)}
     names = 'ones,tens,hundreds,thousands,ten thousands,hundred thousands'.split(',')
@@ -68,10 +68,10 @@ def _wrong_digit(
         low = low.removeprefix(', ').removeprefix(' and ')
         if not thousand: n = number_of[source]
         else: n = 1000 * number_of[high] + (number_of[low] if low else 0)
-        for place, digit in product(range(len(str(n))), range(10)):
-            other = n + (digit - n // 10 ** place % 10) * 10 ** place
+        for position, digit in product(range(len(str(n))), range(10)):
+            other = n + (digit - n // 10 ** position % 10) * 10 ** position
             if other != n and number_speller('de')(other) == text:
-                wrong.append(names[place])
+                wrong.append(names[position])
     top = max(wrong, key=wrong.count, default='')
     if wrong.count(top) < max(2, len(errors) / 2): return ''
     return f' In {wrong.count(top)} of the wrong ones only the {top} are wrong.'
@@ -81,10 +81,10 @@ def _wrong_digit(
 #| code-summary: "_describe_ablation: one of them, in words"
 _EXPLANATIONS = dict(
     positions='The encoder sees which tokens there are, and no longer their order.',
-    mask='All tokens are read anew after each step, and the earlier ones may look at '
+    mask='All tokens are read again at each step, and the earlier ones may attend to '
          'those written after them, which never happened in training.',
-    scale='Scores are not divided by √d_k, so the softmax is sharper: a head looks at '
-          'one token or two.',
+    scale='Scores are not divided by √d_k, so the softmax is sharper: a head attends '
+          'to one token or two.',
     memory='The decoder cannot see the source. It has only what it learned about the '
            'target language.',
     spare='Taken away one at a time, {} of {} heads leave as many translations right '
@@ -100,13 +100,13 @@ def _describe_ablation(
     **view:Any,                   # attention to show: kind, layer, head
 ) -> dict[str, Any]:              # off, title, text, source, look
     "One ablation in words: how many translations stay correct, and an example."
-    whole, correct = ([a == b for a, (_, b) in zip(results[parts], pairs)]
-                      for parts in ((), off))
+    intact, correct = ([a == b for a, (_, b) in zip(results[parts], pairs)]
+                       for parts in ((), off))
     errors = [(s, w, r) for (s, r), w, ok in zip(pairs, results[off], correct)
               if not ok]
     source = pairs[0][0]
     text += (f' {sum(correct)} of {len(pairs)} are right; with everything on it is '
-             f'{sum(whole)}.')
+             f'{sum(intact)}.')
     if errors:
         source, wrong, reference = min(
             errors, key=lambda x: (len(x[1]) > 60, len(x[0])))
@@ -126,7 +126,7 @@ def _select_ablations(
     "The instructive ablations of this model, with what each of them costs."
     def correct(off:tuple[str, ...]) -> int:
         return sum(a == b for a, (_, b) in zip(results[off], pairs))
-    whole, selected = correct(()), []
+    intact, selected = correct(()), []
     def add(off:tuple[str, ...], title:str, text:str, **view:Any) -> None:
         if off in results: selected.append(
             _describe_ablation(off, title, text, results, pairs, numbers, **view))
@@ -142,15 +142,15 @@ def _select_ablations(
         same_kind = [off for off in heads if off[0].startswith(kind)]
         if not same_kind: continue
         off = min(same_kind, key=correct)
-        if correct(off) >= whole: continue
+        if correct(off) >= intact: continue
         _, layer, head = off[0].split()
         name = dict(memory='cross-attention').get(kind, kind)
         add(off, f'No head {head} in layer {layer}, {name}',
             'Of all heads of this kind it is missed most.',
             kind=kind, layer=int(layer), head='all')
-    if spare := [off for off in heads if correct(off) >= whole]:
+    if spare := [off for off in heads if correct(off) >= intact]:
         kind, layer, head = spare[0][0].split()
-        add(spare[0], 'A head that nobody misses',
+        add(spare[0], 'A redundant head',
             _EXPLANATIONS['spare'].format(len(spare), len(heads)),
             kind=kind, layer=int(layer), head='all')
     add(('scale',), 'No division by √d_k', _EXPLANATIONS['scale'],

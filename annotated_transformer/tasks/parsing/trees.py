@@ -216,7 +216,7 @@ def _bracket_f1(
     in_gold:np.ndarray|int,
     in_predicted:np.ndarray|int,
 ) -> np.ndarray:         # in the counts' shape
-    "2 m / (g + p) in per cent, 0 if there is no bracket."
+    "2 m / (g + p) in per cent; 0 without brackets."
     return 200 * matched / np.maximum(in_gold + in_predicted, 1)
 
 def _bootstrap_f1(
