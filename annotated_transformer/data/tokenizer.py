@@ -119,7 +119,7 @@ def load(
     ValueError if a file is not a SentencePiece model."""
     path, source_path = _model_paths(folder)
     if not path.is_file(): raise FileNotFoundError(
-        f'{path} does not exist: is {folder} a run directory?')
+        f'{path} is missing: is {folder} a run directory?')
     def read(p:Path, source:Tokenizer|None=None) -> Tokenizer:
         try: return cls(p.read_bytes(), source)
         except ValueError as e: raise UserError(f'{p}: {e}') from e
