@@ -47,4 +47,4 @@ def test_little_is_padding():
     assert 1 - (src + tgt).sum() / padded < .1
 
 def test_a_sentence_that_is_too_long_is_named():
-    with pytest.raises(ValueError, match='a sentence of 70 pieces does not fit into a batch of 64'): make_batches(np.array([3, 70]), np.array([3, 4]), 64)
+    with pytest.raises(ValueError, match='a sentence of 70 tokens does not fit into a batch of 64'): make_batches(np.array([3, 70]), np.array([3, 4]), 64)
