@@ -86,9 +86,9 @@ def _advance_beams(
 
 # %% ../../nbs/61a_generation.ipynb #rule-out
 def _mask_log_probs(
-    lprobs:Tensor,               # (B, n, V), changed in place
-    suppress_tokens:list[int],   # bos and padding
-    at_max_length:list[bool],    # whether only eos may follow, for each source
+    lprobs:Tensor,                  # (B, n, V), changed in place
+    suppress_tokens:list[int],      # bos and padding
+    at_max_length:list[bool],       # whether only eos may follow, for each source
     eos_id:int,
     allowed_mask:Tensor|None=None,  # which tokens may follow (B, n, V)
 ) -> None:
@@ -185,8 +185,10 @@ def beam_search(
                     or _is_done(hypotheses[i], best, limits[i], n_best, alpha))]
         live = [live[row] for row in unfinished]
         rows = src.new_tensor(unfinished, dtype=torch.long)
-        ids, log_prob, beam_idx, token = (x[rows] for x in (ids, log_prob, beam_idx, token))
-        ids = torch.cat([ids.take_along_dim(beam_idx[..., None], 1), token[..., None]], 2)
+        ids, log_prob, beam_idx, token = (
+            x[rows] for x in (ids, log_prob, beam_idx, token))
+        ids = ids.take_along_dim(beam_idx[..., None], 1)
+        ids = torch.cat([ids, token[..., None]], 2)          # (B, n, t + 1)
         beam_idx = (n * rows[:, None] + beam_idx).flatten()  # rows of the states
         if live:
             for m, state in zip(models, states): m.reorder(state, beam_idx)
@@ -201,15 +203,16 @@ def _force_prefix(
     prefix_tokens:list[list[int]],  # of each source; with eos last, the whole target
     vocab_size:int,
 ) -> Callable[[Tensor, Tensor], Tensor|None]:
-    "An `allowed_tokens_fn` of `beam_search` that forces the first tokens of each target."
+    "An `allowed_tokens_fn` for `beam_search` that forces the first tokens."
     longest = max(map(len, prefix_tokens), default=0)
     def allowed_tokens(
-        rows:Tensor,  # the source of each row (B,)
-        ids:Tensor,   # their prefixes, with bos (B, n, t)
-    ) -> Tensor|None: # which tokens may follow (B, n, V); None: all
+        rows:Tensor,   # the source of each row (B,)
+        ids:Tensor,    # their prefixes, with bos (B, n, t)
+    ) -> Tensor|None:  # which tokens may follow (B, n, V); None: all
         t = ids.size(-1)
         if t > longest: return None
-        mask = torch.ones(*ids.shape[:2], vocab_size, dtype=torch.bool, device=ids.device)
+        mask = torch.ones(*ids.shape[:2], vocab_size, dtype=torch.bool,
+                          device=ids.device)
         for r, i in enumerate(rows.tolist()):
             if t <= len(prefix_tokens[i]):
                 mask[r] = False

@@ -41,7 +41,7 @@ def _bleu_tokenizer(
     lang:str,       # of the references; zh_TW is zh
     corpus:str='',  # number names are scored in characters
 ) -> str:           # sacreBLEU's name of the tokeniser
-    "The default tokeniser of a language; char where it needs MeCab and that is missing."
+    "The default tokeniser of a language; char where MeCab is needed and missing."
     if corpus.split('_')[0] == 'numbers': return 'char'
     name = _LANGUAGE_TOKENIZERS.get(re.split('[-_]', lang)[0], '13a')
     return name if all(map(find_spec, _MECAB_PACKAGES.get(name, ()))) else 'char'

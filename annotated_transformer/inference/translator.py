@@ -10,7 +10,7 @@ import json, math, os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -31,6 +31,8 @@ from annotated_transformer.data.tokenizer import (
     _split_sentences)
 
 # %% ../../nbs/library/inference/translator.ipynb #translator
+_Self = TypeVar('_Self', bound='Translator')
+
 class Translator:
     "Translate raw text to raw text with a trained model or an ensemble."
     def __init__(self,
@@ -41,11 +43,11 @@ class Translator:
         self.models, self.tokenizer, self.config = models, tokenizer, config
 
     @classmethod
-    def from_pretrained(cls,
+    def from_pretrained(cls:type[_Self],
         run_dir:str|os.PathLike|list|tuple,  # a run directory; several: an ensemble
         weights:str='average',               # as for `load_model`
         device:str|torch.device|None=None,   # the GPU if there is one
-    ) -> 'Translator':
+    ) -> _Self:
         "Load run directories. Raises as `load_model`, UserError for a bad ensemble."
         run_dirs = run_dir if isinstance(run_dir, (list, tuple)) else [run_dir]
         runs = [RunDirectory(d) for d in run_dirs]
@@ -129,12 +131,12 @@ class Translator:
         return draw
 
     def map_in_batches(self,
-        items:Sequence,                   # source ids of sentences, for example
-        fn:Callable[[list], Iterable],    # a batch → one result for each item
-        max_tokens:int,                   # padded tokens in a batch
-        progress:bool=False,              # show a bar
+        items:Sequence,                      # source ids of sentences, for example
+        fn:Callable[[list], Iterable],       # a batch → one result for each item
+        max_tokens:int,                      # padded tokens in a batch
+        progress:bool=False,                 # show a bar
         length_fn:Callable[[Any], int]=len,  # tokens of an item
-    ) -> list:                            # the results, in the order of `items`
+    ) -> list:                               # the results, in the order of `items`
         "Apply a function to batches of similar length, the longest first."
         out:list = [None] * len(items)
         todo = sorted(range(len(items)), key=lambda i: -length_fn(items[i]))
@@ -211,7 +213,7 @@ class Translator:
         sources:Sequence[str],       # raw text
         targets:Sequence[str],       # raw text, line by line
         max_tokens:int=2048,         # padded tokens of a side in a batch
-    ) -> list[tuple[float, int]]:    # (log-probability in nats, tokens with eos) of each
+    ) -> list[tuple[float, int]]:    # log-probability in nats, tokens with eos
         """Log-probabilities of given translations (forced decoding); nan where source
         or target is longer than max_len.
         Raises ValueError if the numbers of lines differ."""
@@ -225,15 +227,17 @@ class Translator:
         short = [i for i, (x, y) in enumerate(pairs)
                  if max(len(x), len(y) - 1) <= max_len]
         @torch.no_grad()
-        def score_batch(batch:list[tuple[Tensor, Tensor]]) -> Iterable[tuple[float, int]]:
+        def score_batch(
+            batch:list[tuple[Tensor, Tensor]],  # src (T_k,), tgt (T_q+1,) of each
+        ) -> Iterable[tuple[float, int]]:
             x, y = (pad_sequence([*ids], True, t.pad_id).to(self.device)
                     for ids in zip(*batch))
-            gold = y[:, 1:, None]                                     # (B, T, 1)
+            gold = y[:, 1:, None]                                # (B, T, 1)
             log_prob = torch.stack([m(x, y[:, :-1]).log_softmax(-1).gather(2, gold)
-                                    for m in self.models])            # (models, B, T, 1)
+                                    for m in self.models])       # (models, B, T, 1)
             mean = log_prob.logsumexp(0) - math.log(len(self.models))
-            return zip(mean.masked_fill(gold == t.pad_id, 0).double().sum((1, 2)).tolist(),
-                       [len(ids) - 1 for _, ids in batch])
+            mean = mean.masked_fill(gold == t.pad_id, 0).double()
+            return zip(mean.sum((1, 2)).tolist(), [len(ids) - 1 for _, ids in batch])
         results = self.map_in_batches(
             [pairs[i] for i in short], score_batch, max_tokens,
             length_fn=lambda pair: max(map(len, pair)))
@@ -258,7 +262,7 @@ class Translator:
         if not modules:
             raise UserError(f'{type(model).__name__} has no attention to show')
         def stack(layers:Iterable[MultiHeadAttention]) -> Tensor:
-            weights = []
+            weights:list[Tensor] = []
             for m in layers:
                 assert m.attn_weights is not None
                 weights.append(m.attn_weights[0].cpu())

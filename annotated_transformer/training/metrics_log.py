@@ -132,8 +132,9 @@ class _SaveSchedule:
     ):
         n, unit = every.split()
         self.time_based, self.last_save = unit.startswith('minute'), time.monotonic()
-        self.interval = int(n) * (60 if self.time_based else           # seconds or steps
-                                  steps_per_epoch if unit.startswith('epoch') else 1)
+        self.interval = int(n) * (                                  # seconds or steps
+            60 if self.time_based
+            else steps_per_epoch if unit.startswith('epoch') else 1)
 
     def due_at_step(self, step:int) -> bool:
         "Whether a schedule in steps or epochs is due: the same in every process."

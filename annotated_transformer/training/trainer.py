@@ -155,7 +155,8 @@ def train(
     try:
         checkpoint = _run_on_main(accelerator, prepare, long_timeout_group)
         if report_to: accelerator.init_trackers('tracked')
-        model = _init_model(recipe, run, model, init_run if checkpoint is None else None)
+        model = _init_model(
+            recipe, run, model, init_run if checkpoint is None else None)
         _train_loop(recipe, run, accelerator, checkpoint, model, callback)
         n = recipe.checkpoints.average_checkpoints
         _run_on_main(accelerator, lambda: average_checkpoints(run, n))

@@ -46,7 +46,7 @@ def test_the_nucleus_is_the_fewest_likeliest_tokens(top_p, kept):
     assert_close(_top_p_filter(torch.tensor([.15, .5, .05, .3]).log(), top_p).exp(), torch.tensor(kept))
 
 def test_special_tokens_are_not_drawn_and_the_limit_holds():
-    for src, h in zip(SRC, draw(model(0), temperature=50., extra=2)):
+    for src, h in zip(SRC, draw(model(0), temperature=50., max_extra_tokens=2)):
         assert {PAD, BOS, EOS}.isdisjoint(h.ids) and len(h.ids) + 1 <= (src != PAD).sum() + 2
 
 @pytest.mark.parametrize('options', [dict(temperature=0.), dict(top_p=0.), dict(top_p=1.1)])
