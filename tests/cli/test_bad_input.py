@@ -90,7 +90,7 @@ CASES = {
     'fewer tokens than a sentence': (train(dict(max_tokens=3)), 'does not fit into a batch of 3 tokens'),
     'seed too large': (train(dict(seed=8388608)), 'seed=8388608 must be less than'),
     'tracker of another name': (['train', [*T, '--report_to', 'nothing'], None], 'tensorboard'),
-    'tracker not installed': (['train', [*T, '--report_to', 'clearml'], None], '--report_to clearml: it is not installed'),
+    'tracker not installed': (['train', [*T, '--report_to', 'clearml'], None], '--report_to clearml is not installed'),
     'engine of another name': (on_run('translate', None, '--engine', 'onnx'), 'use one of pytorch, ctranslate2'),
     'export to another format': (on_run('export', None, '--format', 'tflite'), "format='tflite' is unknown"),
     'quantization of safetensors': (on_run('export', None, '--format', 'safetensors', '--quantization', 'int8'), '--quantization is for ctranslate2'),
@@ -145,16 +145,16 @@ CASES = {
     'export: model missing': (on_run('translate', lambda run: (exported(run), (run / 'ctranslate2' / 'model.bin').unlink()), '--engine', 'ctranslate2'), 'ctranslate2 is corrupt'),
     'export: vocabulary missing': (on_run('translate', lambda run: (exported(run), [p.unlink() for p in (run / 'ctranslate2').glob('*vocabulary*')]), '--engine', 'ctranslate2'), 'ctranslate2 is corrupt'),
     'test split: missing': (on_run('evaluate', lambda run: shutil.rmtree(run / 'data')), '--src and --ref'),
-    'test split: cut': (on_run('evaluate', lambda run: edit(run, cut, next((run / 'data' / 'test').glob('*.arrow')).relative_to(run))), 'is missing or damaged'),
+    'test split: cut': (on_run('evaluate', lambda run: edit(run, cut, next((run / 'data' / 'test').glob('*.arrow')).relative_to(run))), 'is missing or corrupt'),
     'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'holds no checkpoints'),
     # continuing a run
-    'begun otherwise': (resume(dict(peak_lr=1e-3)), 'begun with another peak_lr (0.002 → 0.001)'),
+    'begun otherwise': (resume(dict(peak_lr=1e-3)), 'started with a different peak_lr (0.002 → 0.001)'),
     'fewer steps': (resume(dict(max_steps=100)), 'is at step 200, beyond max_steps=100'),
     'metrics: damaged': (resume({}, lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is damaged'),
     'pieces: cut': (resume({}, lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is corrupt'),
-    'checkpoint: a pickle': (resume({}, pickled), 'training.pt holds no state of this training'),
+    'checkpoint: a pickle': (resume({}, pickled), 'training.pt is not a training state of this model'),
     'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_corrupt'),
-    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--output_dir', '{run}', '--resume', *cli_args(SMALL_OVERRIDES)], None], 'begun with another'),
+    'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--output_dir', '{run}', '--resume', *cli_args(SMALL_OVERRIDES)], None], 'started with a different'),
 }
 
 def prepare(case, run, corpus, tmp):

@@ -11,11 +11,11 @@ from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
-    assert 'the learning rate rises to the end: warmup_steps=5 is not less than max_steps=4' in run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
+    assert 'warmup_steps=5 is not less than max_steps=4: the learning rate rises to the end' in run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
     settings = SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=1, lr_scheduler_type='cosine')
     assert not run_in_process(capfd, 'train', '--output_dir', tmp_path / 'b', *cli_args(settings)).returncode
     said = run_in_process(capfd, 'train', '--output_dir', tmp_path / 'b', '--resume', *cli_args(settings | dict(max_steps=8))).stderr
-    assert 'max_steps=4 → 8: with lr_scheduler_type=cosine the learning rate of update 4 was 0.00e+00 and is' in said
+    assert 'max_steps=4 → 8: with lr_scheduler_type=cosine the learning rate of step 4 was 0.00e+00 and is' in said
 
 
 def french(folder): return write_files(folder, train_en=number_lines('en'), train_fr=number_lines('fr'))
@@ -47,7 +47,7 @@ def test_fine_tuning_begins_where_the_other_ended(trained, capfd, tmp_path):
     ours, theirs = (safetensors.torch.load_file(d / 'model.safetensors') for d in (tmp_path / 'out', trained))
     for name in theirs: torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6)
 
-@pytest.mark.parametrize('settings, said', [(dict(N=2), 'trained with another N (1 → 2)'), (dict(preprocessing='moses_lc'), 'another preprocessing (raw → moses_lc)'), (dict(h=2), 'another h (4 → 2)')])
+@pytest.mark.parametrize('settings, said', [(dict(N=2), 'trained with a different N (1 → 2)'), (dict(preprocessing='moses_lc'), 'a different preprocessing (raw → moses_lc)'), (dict(h=2), 'a different h (4 → 2)')])
 def test_another_model_cannot_go_on(trained, capfd, tmp_path, settings, said):
     french(tmp_path / 'text')
     assert_user_error(tune(capfd, trained, tmp_path, settings=settings), said)
@@ -99,5 +99,5 @@ def test_finished_model(own, capfd, resume):
     before = snapshot_dir(own)
     args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--output_dir', own, *cli_args(SMALL_OVERRIDES)
     write_files(own.parent, train_en=number_lines('en'), train_de=number_lines('de'))
-    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'is not overwritten')
+    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'already exists, but its checkpoints are missing')
     assert snapshot_dir(own) == before
