@@ -261,7 +261,7 @@ def recipe_to_dict(
     recipe:Recipe,
 ) -> dict[str, Any]:  # as in a file, each part a dict
     "All fields of a recipe as nested dicts, for JSON or YAML."
-    return asdict(recipe)  # type: ignore[call-overload]
+    return asdict(recipe)
 
 def with_overrides(
     recipe:Recipe,

@@ -32,7 +32,7 @@ class RunLockedError(FileExistsError):
 class RunDirectory:
     "The files of a training run: configuration, tokenizer, weights, checkpoints, log."
     def __init__(self,
-        path:str|Path,  # folder that training writes
+        path:str|os.PathLike,  # folder that training writes
     ) -> None:
         self.path = Path(path)
         self.config_file = self.path / 'config.json'
@@ -182,7 +182,7 @@ def _verify_checksums(checkpoint:Path) -> None:
 
 # %% ../nbs/library/run_directory.ipynb #load-model
 def load_model(
-    run_dir:str|Path,            # folder that training wrote
+    run_dir:str|os.PathLike,     # folder that training wrote
     weights:str|Path='average',  # or 'best', 'last', or a .safetensors file in the run
 ) -> Seq2SeqModel:               # the trained model, in evaluation mode
     """Load a trained model. Raises FileNotFoundError naming what is missing, ValueError
@@ -207,7 +207,7 @@ def _check_ensemble(runs:list[RunDirectory]) -> None:
         return dict(source=c['source_lang'], target=c['target_lang'],
                     preprocessing=c['preprocessing'],
                     task=get_architecture(c['architecture']).task,
-                    tokenizer=[_sha256_file(p)[:8] for p in _tokenizer_files(run)])
+                    tokenizer=[_sha256_file(p)[:8] for p in _tokenizer_files(run.path)])
     for other in runs[1:]:
         differences = _diff_settings(interface(runs[0]), interface(other))
         for name, (a, b) in differences.items(): raise UserError(
