@@ -19,7 +19,7 @@ def test_export_over_a_run(own, trained, capfd, to, tmp_path):
     write_files(tmp_path / 'mine', thesis_tex='years')
     for out in own, trained, tmp_path / 'mine':
         before = snapshot_dir(out)
-        assert_user_error(run_in_process(capfd, 'export', own, '--format', to, '--output_dir', out), 'choose a new or an empty folder')
+        assert_user_error(run_in_process(capfd, 'export', own, '--format', to, '--output_dir', out), 'choose a new or empty folder')
         assert snapshot_dir(out) == before
 
 def test_export_again(own, capfd, tmp_path):

@@ -65,7 +65,7 @@ def installed(tmp_path_factory):
     info.mkdir()
     (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: bags\nVersion: 1.0\n')
     (info / 'entry_points.txt').write_text('[annotated_transformer.models]\nbag = bags:Bag\n')
-    (folder / 'bag.yaml').write_text('architecture: bag\nmodel: {vocab_size: 120}\ndata: {byte_fallback: false}\nschedule: {steps: 4, peak_lr: 0.001}\n')
+    (folder / 'bag.yaml').write_text('architecture: bag\nmodel: {vocab_size: 120}\ndata: {byte_fallback: false}\nschedule: {max_steps: 4, peak_lr: 0.001}\n')
     assert_success(run('train', '--recipe', 'bag.yaml', '--width', '24', *SMALL, '--output_dir', 'run', cwd=folder, env=path(folder)))
     return folder
 

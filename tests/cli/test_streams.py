@@ -26,7 +26,7 @@ def zipped(data):
 PACKED = dict(gzip=gzip.compress, xz=lzma.compress, bzip2=bz2.compress)
 
 OTHER = {'a zip archive': zipped, 'a PDF': lambda d: b'%PDF-1.7\n' + d, 'zstd': lambda d: b'\x28\xb5\x2f\xfd' + d, 'control characters': lambda d: bytes(range(256)) * 8 + d,
-         'UTF-16': lambda d: d.decode().encode('utf-16'), 'end in CR alone': lambda d: d.replace(b'\n', b'\r')}
+         'UTF-16': lambda d: d.decode().encode('utf-16'), 'CR line endings': lambda d: d.replace(b'\n', b'\r')}
 
 @pytest.mark.parametrize('stdin', [False, True])
 @pytest.mark.parametrize('how', PACKED)
