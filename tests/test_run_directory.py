@@ -50,7 +50,7 @@ def test_one_door(own):
         assert all(same(model, other) for other in others) and torch.allclose(model.output_projection.weight, plain.output_projection.weight + more)
     for door in load_model, Transformer.from_pretrained, Translator.from_pretrained:
         with pytest.raises(ValueError, match="weights='newest' is unknown: use one of average, best, last"): door(own, 'newest')
-        with pytest.raises(FileNotFoundError, match='holds no checkpoints/step-00000007/model.safetensors: finish the run'): door(own, 'checkpoints/step-00000007/model.safetensors')
+        with pytest.raises(FileNotFoundError, match='contains no checkpoints/step-00000007/model.safetensors: finish the run'): door(own, 'checkpoints/step-00000007/model.safetensors')
 
 def test_saved_and_opened_again(own, tmp_path):
     translator = Translator.from_pretrained(own, 'best', device='cpu')
@@ -58,7 +58,7 @@ def test_saved_and_opened_again(own, tmp_path):
     assert {p.name for p in (tmp_path / 'given').iterdir()} == {'.annotated_transformer', 'config.json', 'tokenizer.model', 'model.safetensors'}
     again = Translator.from_pretrained(tmp_path / 'given', device='cpu')
     assert same(again.models[0], translator.models[0]) and again.config == translator.config and again.translate(['twenty-one']) == translator.translate(['twenty-one'])
-    with pytest.raises(FileExistsError, match='was made by another program'): translator.save_pretrained(own)
+    with pytest.raises(FileExistsError, match='contains output of another command'): translator.save_pretrained(own)
 
 
 def test_other_tokenizer(own, capfd, tmp_path):
@@ -66,7 +66,7 @@ def test_other_tokenizer(own, capfd, tmp_path):
     write_files(tmp_path / 'fr', train_en=number_lines('en'), train_fr=number_lines('fr'))
     run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'fr', '--data_dir', tmp_path / 'fr', '--output_dir', tmp_path / 'other', *cli_args(SMALL_OVERRIDES))
     shutil.copy(tmp_path / 'other' / 'tokenizer.model', own)
-    for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), 'tokenizer.model is not the one')
+    for command in 'translate', 'evaluate', 'export': assert_user_error(run_in_process(capfd, command, own), 'tokenizer.model does not match config.json')
 
 
 NAME = 'encoder.layers.0.feed_forward.W_1.bias'
@@ -95,7 +95,7 @@ def test_weights_that_do_not_fit(own, capfd, case, tmp_path):
     (dict(norm='pre'), 'norm=post'), (dict(h=16), 'h=4'), (dict(d_ff=64), 'd_ff'), (dict(N=3), 'trained with N=1'), (dict(vocab_size=99), '99'),
     (dict(positions='learned'), 'positions'), (dict(tie_embeddings=False), 'tie_embeddings'), (dict(d_model=32), 'd_model'),
     (dict(h=-1), 'h=-1 must be at least 1'), (dict(h='8'), "h='8': must be"), (dict(N=10**7), 'N='), (dict(d_ff=10**9), 'd_ff'), (dict(d_ff=10**30), 'is more than'),
-    (dict(model=None), 'must be names with values'), (dict(model=[1]), 'must be names with values'), (dict(pad_id='x'), "pad_id='x'"), (dict(pad_id=5000), 'pad_id=5000'),
+    (dict(model=None), 'must be a mapping of fields'), (dict(model=[1]), 'must be a mapping of fields'), (dict(pad_id='x'), "pad_id='x'"), (dict(pad_id=5000), 'pad_id=5000'),
     (dict(P_drop=None), 'P_drop=None'), (dict(preprocessing=7), 'preprocessing=7'), (dict(source_lang=None), "source_lang=None")])
 def test_edited_configuration(own, capfd, values, said):
     before = snapshot_dir(own)

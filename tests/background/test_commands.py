@@ -40,7 +40,7 @@ def test_same_commands(capfd, corpus, tmp_path, name):
 def test_not_theirs(capfd, corpus, tmp_path, name):
     "Fields that the family has not, and formats that know only the Transformer, are refused by name."
     out = tmp_path / 'run'
-    assert_user_error(begin(capfd, corpus, name, out, *cli_args(dict(h=8))), 'no option --h')
+    assert_user_error(begin(capfd, corpus, name, out, *cli_args(dict(h=8))), 'unknown option --h')
     ran(begin(capfd, corpus, name, out, *cli_args(TINY | dict(max_steps=2))))
     before = snapshot_dir(out)
     for to in 'ctranslate2', 'transformers', 'onnx':

@@ -6,9 +6,9 @@ def test_evaluate_over_its_input(own, capfd, tmp_path):
     files = write_files(tmp_path / 'test', src='seven\n', ref='sieben\n', base='sieben\n')
     for name in 'ref', 'src', 'base':
         result = run_in_process(capfd, 'evaluate', own, '--src', files / 'src', '--ref', files / 'ref', '--baseline', files / 'base', '--output', files / name)
-        assert_user_error(result, 'is, or is in, what is read')
+        assert_user_error(result, 'is, or is inside, an input')
     assert_user_error(run_in_process(capfd, 'evaluate', own, '--output', own / 'config.json'), 'already exists')
-    assert_user_error(run_in_process(capfd, 'evaluate', own, '--output', tmp_path / 'nowhere' / 'o'), 'there is no folder')
+    assert_user_error(run_in_process(capfd, 'evaluate', own, '--output', tmp_path / 'nowhere' / 'o'), 'nowhere does not exist')
     assert snapshot_dir(files) == dict(src=b'seven\n', ref=b'sieben\n', base=b'sieben\n')
 
 def test_tokenize(own, capfd, tmp_path):

@@ -10,7 +10,7 @@ def test_train_into_an_export(own, capfd, resume, tmp_path):
     before = snapshot_dir(tmp_path / 'given')
     write_files(tmp_path, train_en=number_lines('en', 60), train_de=number_lines('de', 60))
     args = '--recipe', 'demo', *EN_DE, '--data_dir', tmp_path, '--output_dir', tmp_path / 'given', *cli_args(SMALL_OVERRIDES)
-    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'made by another program (export)')
+    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'contains output of another command (export)')
     assert snapshot_dir(tmp_path / 'given') == before
 
 @pytest.mark.parametrize('to', ['ctranslate2', 'safetensors'])
@@ -19,7 +19,7 @@ def test_export_over_a_run(own, trained, capfd, to, tmp_path):
     write_files(tmp_path / 'mine', thesis_tex='years')
     for out in own, trained, tmp_path / 'mine':
         before = snapshot_dir(out)
-        assert_user_error(run_in_process(capfd, 'export', own, '--format', to, '--output_dir', out), 'choose a new or an empty folder')
+        assert_user_error(run_in_process(capfd, 'export', own, '--format', to, '--output_dir', out), 'choose a new or empty folder')
         assert snapshot_dir(out) == before
 
 def test_export_again(own, capfd, tmp_path):

@@ -26,7 +26,7 @@ def zipped(data):
 PACKED = dict(gzip=gzip.compress, xz=lzma.compress, bzip2=bz2.compress)
 
 OTHER = {'a zip archive': zipped, 'a PDF': lambda d: b'%PDF-1.7\n' + d, 'zstd': lambda d: b'\x28\xb5\x2f\xfd' + d, 'control characters': lambda d: bytes(range(256)) * 8 + d,
-         'UTF-16': lambda d: d.decode().encode('utf-16'), 'end in CR alone': lambda d: d.replace(b'\n', b'\r')}
+         'UTF-16': lambda d: d.decode().encode('utf-16'), 'CR line endings': lambda d: d.replace(b'\n', b'\r')}
 
 @pytest.mark.parametrize('stdin', [False, True])
 @pytest.mark.parametrize('how', PACKED)
@@ -90,7 +90,7 @@ def test_no_command_writes_a_line_end_within_a_line(tmp_path, capfd):
 
 def test_a_file_of_the_user_is_not_overwritten(trained, tmp_path, capfd):
     write_files(tmp_path, s_txt='seven', r_txt='sieben', h_txt='mine')
-    assert_user_error(run_in_process(capfd, 'evaluate', trained, '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--output', tmp_path / 'h.txt'), 'h.txt already exists: name another file, or delete it')
+    assert_user_error(run_in_process(capfd, 'evaluate', trained, '--src', tmp_path / 's.txt', '--ref', tmp_path / 'r.txt', '--output', tmp_path / 'h.txt'), 'h.txt already exists: choose another file or delete it')
     assert (tmp_path / 'h.txt').read_text() == 'mine'
 
 def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkeypatch):
@@ -104,7 +104,7 @@ def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkey
 @pytest.mark.parametrize('name', ['memory::run', 'zip://a::run', 's3://a/run', 'data:run', 'caf\udce9'])
 def test_names_that_a_library_would_read_otherwise(name, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_user_error(run_in_process(capfd, 'train', '--output_dir', name, *cli_args(SMALL_OVERRIDES)), 'a library would read another folder of this name')
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', name, *cli_args(SMALL_OVERRIDES)), 'libraries would read this name as another path')
     assert not [*tmp_path.iterdir()]
 
 def test_a_loop_of_links_is_one_line(trained, tmp_path, capfd):
@@ -138,6 +138,6 @@ def test_a_file_beside_the_one_to_be_written_is_not_lost(trained, tmp_path, capf
     write_files(tmp_path, s_txt='seven', h_tmp='mine', page_html='mine')
     texts = '--src', tmp_path / 's.txt', '--ref', tmp_path / 's.txt'
     assert_user_error(run_in_process(capfd, 'evaluate', trained, *texts, '--output', tmp_path / 'h'), 'h.tmp already exists')
-    assert_user_error(run_in_process(capfd, 'live', trained, tmp_path / 'page.html'), 'page.html already exists: name another file, or delete it')
-    assert_user_error(run_in_process(capfd, 'live', trained, tmp_path / 'none/page.html'), 'there is no folder')
+    assert_user_error(run_in_process(capfd, 'live', trained, tmp_path / 'page.html'), 'page.html already exists: choose another file or delete it')
+    assert_user_error(run_in_process(capfd, 'live', trained, tmp_path / 'none/page.html'), 'does not exist')
     assert (tmp_path / 'h.tmp').read_text() == (tmp_path / 'page.html').read_text() == 'mine'

@@ -8,7 +8,7 @@ from annotated_transformer.run_directory import RunDirectory
 
 def test_the_last_line_names_the_command_for_the_run_and_can_be_pasted(classifier):
     folder, line = classifier
-    assert 'validation accuracy' in line and f"Now: transformer_classify '{folder}' --input FILE" in line, line
+    assert 'validation accuracy' in line and f"Next: transformer_classify '{folder}' --input FILE" in line, line
 
 def test_text_of_ones_own_needs_a_recipe(tmp_path, capfd):
     write_files(tmp_path, train_en=number_lines('en'), train_fr=number_lines('de'))

@@ -31,7 +31,7 @@ def test_weights_that_are_not_there(own, capfd, command, tmp_path):
     files = ['--src', tmp_path / 'src', '--ref', tmp_path / 'ref'] if command == 'score' else []
     assert_user_error(run_in_process(capfd, command, own, *files, '--weights', 'newest'), "weights='newest' is unknown: use one of average, best, last")
     (own / 'best.safetensors').unlink()
-    assert_user_error(run_in_process(capfd, command, own, *files, '--weights', 'best'), 'holds no best.safetensors')
+    assert_user_error(run_in_process(capfd, command, own, *files, '--weights', 'best'), 'contains no best.safetensors')
 
 def test_n_best(trained):
     "The real command: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
@@ -51,7 +51,7 @@ def test_drawing(trained, capfd, tmp_path):
 
 @pytest.mark.parametrize('args, said', [
     (['--n_best', '5', '--beam', '4'], 'n_best=5 must be at most 4'), (['--beam', '0'], 'beam=0 must be at least 1'), (['--n_best', '0'], 'n_best=0 must be at least 1'), (['--do_sample', '--temperature', '0'], 'temperature=0.0 must be at least'),
-    (['--do_sample', '--temperature', 'nan'], 'temperature=nan must be'), (['--temperature', '2'], 'go with --do_sample'), (['--overlong', 'drop'], 'use one of split, sentences, error')])
+    (['--do_sample', '--temperature', 'nan'], 'temperature=nan must be'), (['--temperature', '2'], 'need --do_sample'), (['--overlong', 'drop'], 'use one of split, sentences, error')])
 def test_bad_search(trained, capfd, tmp_path, args, said):
     write_files(tmp_path, lines='seven\n')
     assert_user_error(run_in_process(capfd, 'translate', trained, '--input', tmp_path / 'lines', *args), said)

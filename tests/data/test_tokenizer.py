@@ -41,7 +41,7 @@ def test_two_vocabularies(capfd, tmp_path):
         assert_success(run_in_process(capfd, 'export', out))
         assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--print_scores'))
     shutil.copy(out / 'tokenizer.model', out / 'source.model')
-    assert_user_error(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model is not the one')
+    assert_user_error(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model does not match config.json')
 
 def test_a_blank_only_where_the_source_had_one():
     assert _join_translations(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it

@@ -32,7 +32,7 @@ def test_fine_tuning(trained, capfd, tmp_path):
     twin = shutil.copytree(trained, tmp_path / 'twin')
     said = assert_success(tune(capfd, twin, tmp_path)).stderr
     out = tmp_path / 'out'
-    assert said.strip().split('\n')[-1].startswith(f'{out}: 4 updates, validation perplexity ') and f'transformer_translate {out}' in said
+    assert said.strip().split('\n')[-1].startswith(f'{out}: 4 steps, validation perplexity ') and f'transformer_translate {out}' in said
     assert (out / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
     config = json.loads((out / 'config.json').read_text())
     assert config['model']['d_model'] == 64 and config['finetune_from'] == str(twin) and len(config['finetune_sha256']) == 64 and config['target_lang'] == 'fr'
@@ -55,7 +55,7 @@ def test_another_model_cannot_go_on(trained, capfd, tmp_path, settings, said):
 
 def test_nothing_to_begin_with(own, capfd, tmp_path):
     french(tmp_path / 'text')
-    assert_user_error(tune(capfd, tmp_path / 'none', tmp_path), 'none holds no config.json')
+    assert_user_error(tune(capfd, tmp_path / 'none', tmp_path), 'none contains no config.json')
     (own / 'model.safetensors').unlink()
     assert_user_error(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish the run')
 
@@ -81,7 +81,7 @@ def test_run_within_the_corpus(text, capfd):
     before = snapshot_dir(text)
     result = run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', text / 'runs' / 'a', *cli_args(SMALL_OVERRIDES))
     assert result.returncode == 0 and before.items() <= snapshot_dir(text).items(), result.stderr
-    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--output_dir', text / 'runs' / 'b', *cli_args(SMALL_OVERRIDES)), 'share a folder')
+    assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', text, '--output_dir', text / 'runs' / 'b', *cli_args(SMALL_OVERRIDES)), 'overlap')
 
 def test_files_of_others(text, capfd):
     "A folder with anything in it that no run made."
@@ -89,7 +89,7 @@ def test_files_of_others(text, capfd):
         folder = write_files(text.parents[1] / name.replace('/', '-'))
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{}')
-        assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', folder, *cli_args(SMALL_OVERRIDES)), 'holds files of yours', name.split('/')[0])
+        assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', folder, *cli_args(SMALL_OVERRIDES)), 'contains other files', name.split('/')[0])
         assert snapshot_dir(folder) == {name: b'{}'}
 
 @pytest.mark.parametrize('resume', [[], ['--resume']])
