@@ -157,7 +157,7 @@ def preprocess_corpus(
     preparation:PreprocessingConfig,
     corpus:_CorpusSpec,                # as for `load_corpus`
     data_dir:str|Path|None,            # as for `load_corpus`
-    output_dir:Path,    # gets tokenizer.model, train and valid as ids, test as text
+    output_dir:Path,                   # gets tokenizer, train and valid, test as text
     tokenizer:str|PathLike|None=None,  # folder with a tokenizer to use, not train one
 ) -> None:
     """Tokenise a corpus, unless `output_dir` exists. The work is done in
