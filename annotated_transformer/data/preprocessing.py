@@ -45,7 +45,7 @@ class PreprocessingConfig:
         validate_fields(vars(self), 'preprocessing', choices=_PREPROCESSING)
         if self.preprocessing in _CLASSIFICATION_MODES and self.src_vocab_size is None:
             raise UserError(f'preprocessing={self.preprocessing!r} needs '
-                            'src_vocab_size, since labels have a vocabulary of their own')
+                            'src_vocab_size: labels have their own vocabulary')
         validate_fields(vars(self), 'overlong', choices=('drop', 'error', 'truncate'))
 
 # %% ../../nbs/library/data/preprocessing.ipynb #data-key
