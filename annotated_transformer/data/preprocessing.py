@@ -45,7 +45,7 @@ class PreprocessingConfig:
         validate_fields(vars(self), 'preprocessing', choices=_PREPROCESSING)
         if self.preprocessing in _CLASSIFICATION_MODES and self.src_vocab_size is None:
             raise UserError(f'preprocessing={self.preprocessing!r} needs '
-                            'src_vocab_size, since labels have a vocabulary of their own')
+                            'src_vocab_size: labels have their own vocabulary')
         validate_fields(vars(self), 'overlong', choices=('drop', 'error', 'truncate'))
 
 # %% ../../nbs/library/data/preprocessing.ipynb #data-key
@@ -157,7 +157,7 @@ def preprocess_corpus(
     preparation:PreprocessingConfig,
     corpus:_CorpusSpec,                # as for `load_corpus`
     data_dir:str|Path|None,            # as for `load_corpus`
-    output_dir:Path,    # gets tokenizer.model, train and valid as ids, test as text
+    output_dir:Path,                   # gets tokenizer, train and valid, test as text
     tokenizer:str|PathLike|None=None,  # folder with a tokenizer to use, not train one
 ) -> None:
     """Tokenise a corpus, unless `output_dir` exists. The work is done in
