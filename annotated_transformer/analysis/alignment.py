@@ -23,7 +23,8 @@ def _group_parts(
     h, rest = divmod(n, 100)
     tens, ones = divmod(rest, 10)
     def final(n:int) -> str: return one if n == 1 else name(n)
-    def inner(n:int) -> str: return 'ein' if n == 1 and not en else name(n)  # einhundert
+    def inner(n:int) -> str:                                     # einhundert
+        return 'ein' if n == 1 and not en else name(n)
     parts:list[_Part] = []
     if h: parts += [(inner(h), 'h'), (' ' if en else '', None),
                     ('hundred' if en else 'hundert', 'hundred')]

@@ -42,8 +42,8 @@ def _select_query(
     a:dict[str, Any],    # from `Translator.attention`
     kind:str,            # 'encoder', 'decoder' or 'memory'
 ) -> int:                # a position of the queries
-    """The query that a view selects first: the one with the largest weight on one key in
-    the last layer (mean of its heads), without <s> and </s>."""
+    """The query that a view selects first: the one with the largest weight on one key,
+    last layer, mean of its heads, without <s> and </s>."""
     left, right = (torch.tensor([token not in ('<s>', '</s>') for token in side])
                    for side in _query_and_key_tokens(a, kind))
     W = a[kind][-1].mean(0) * left[:, None] * right       # (T_q, T_k)

@@ -18,8 +18,8 @@ from ..model.attention import MultiHeadAttention
 def _attention_statistics(
     W:Tensor,               # weights (N, h, T_q, T_k)
 ) -> dict[str, Tensor]:     # statistic → (N, h)
-    """Means over the queries: distance attended, entropy in nats, weight on the previous
-    and on the same position."""
+    """Means over the queries: distance attended, entropy in nats, weight on the
+    previous and on the same position."""
     T_q, T_k = W.shape[-2:]
     distance = (torch.arange(T_q)[:, None] - torch.arange(T_k)).abs()      # (T_q, T_k)
     return dict(distance=(W * distance).sum(-1).mean(-1),
@@ -90,7 +90,7 @@ def head_importance(
     kind:str,                  # 'encoder', 'decoder' or 'memory'
     sources:list[str],         # raw text
     references:list[str],      # raw text
-    score:Callable[[list[str], list[str]], float]=_exact_match,  # hypotheses, references
+    score:Callable[[list[str], list[str]], float]=_exact_match,  # of hypotheses
 ) -> Tensor:                   # (N, h)
     "Change of the score of greedy search when one head is masked, for each head."
     def evaluate() -> float:

@@ -46,5 +46,6 @@ def sequential_operations(
     for node in make_fx(f)(x).graph.nodes:             # in topological order
         products = int(getattr(node.target, 'overloadpacket', None) in flop_registry)
         if 'scaled_dot_product' in str(node.target): products = 2  # QKᵀ, times V
-        chain[node] = products + max((chain[n] for n in node.all_input_nodes), default=0)
+        before = (chain[n] for n in node.all_input_nodes)
+        chain[node] = products + max(before, default=0)
     return max(chain.values())

@@ -56,9 +56,10 @@ def table3_recipe(
 ) -> Recipe:
     "The recipe of a row of Table 3. Raises ValueError on an unknown row or scale."
     if row not in TABLE_3:
-        raise UserError(f'no row {row!r} in Table 3; known: {", ".join(TABLE_3)}')
+        raise UserError(
+            f'unknown row {row!r} of Table 3: use one of {", ".join(TABLE_3)}')
     if scale not in ('mini', 'paper'):
-        raise ValueError(f"scale={scale!r}: 'mini' or 'paper'")
+        raise ValueError(f"scale={scale!r}: use 'mini' or 'paper'")
     if scale == 'paper': return get_recipe(row, **overrides)
     return get_recipe('table3_mini', **TABLE_3[row].overrides | overrides)
 
@@ -76,7 +77,7 @@ def _effective_rank(
 
 # %% ../../nbs/62a_variations.ipynb #against-base
 def _dunnett_intervals(
-    losses:dict[str, Sequence[float]],   # row → loss of each seed; 'base' among the rows
+    losses:dict[str, Sequence[float]],   # row → loss of each seed; with 'base'
     confidence_level:float=.975,         # simultaneous, of all intervals
 ) -> dict[str, tuple[float, float, float]]:
     """Dunnett's intervals against base: row → difference of the means, lower, upper
@@ -101,7 +102,7 @@ def _pooled_sd(
     return math.sqrt(squares / df), df
 
 def _tost_p(
-    losses:dict[str, Sequence[float]],   # row → loss of each seed; 'base' among the rows
+    losses:dict[str, Sequence[float]],   # row → loss of each seed; with 'base'
     row:str,
     margin:float=.03,                    # nats
 ) -> float:                              # p-value
@@ -136,12 +137,12 @@ def _effect_of_doubling(
 
 # %% ../../nbs/62a_variations.ipynb #verdicts
 def verdicts(
-    losses:dict[str, Sequence[float]],     # row → loss of each seed; 'base' among them
+    losses:dict[str, Sequence[float]],     # row → loss of each seed; with 'base'
     margin:float=.03,                      # of equivalence, nats
     expected:dict[str, str]|None=None,     # row → 'worse', 'better' or 'alike'
 ) -> dict[str, str]:
-    """Compare every row with its expectation, by default that of `TABLE_3`. Returns
-    row → 'as expected', 'the other way', 'no difference that matters' or 'undecided'."""
+    """Compare every row with its expectation, that of `TABLE_3` if None. Returns row →
+    'as expected', 'the other way', 'no difference that matters' or 'undecided'."""
     results = {}
     for row, (_, low, high) in _dunnett_intervals(losses).items():
         effect = 'worse' if low > 0 else 'better' if high < 0 else None

@@ -48,10 +48,11 @@ _VARIANTS:dict[str, _Variant] = {
     'base': ({}, None),
     'no √d_model': ({}, _remove_embedding_scale),
     'untied': (dict(tie_embeddings=False), None),
-    'untied, no √d_model, σ = 1': (dict(tie_embeddings=False), _init_unit_std_embeddings),
+    'untied, no √d_model, σ = 1':
+        (dict(tie_embeddings=False), _init_unit_std_embeddings),
     'attention dropout': (dict(P_attn=0.1), None),
     'biases': ({}, _add_attention_biases),
-} | _WARMUP_GRID
+    **_WARMUP_GRID}
 
 # %% ../../nbs/lab/variants.ipynb #variant
 def build_variant(

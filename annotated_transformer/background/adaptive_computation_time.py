@@ -100,7 +100,8 @@ def _parity_loss(
     odd:Tensor,      # parities (B)
     tau:float=0.,    # cost of an inner step
 ) -> Tensor:
-    "Cross-entropy + τ · ponder cost, equation 12 of Graves 2016. Raises ValueError if τ < 0."
+    """Cross-entropy + τ · ponder cost, equation 12 of Graves 2016.
+    Raises ValueError if τ < 0."""
     validate_fields(dict(tau=tau), 'tau', ge=0)
     logits, ponder, _ = model(x)
     loss = F.binary_cross_entropy_with_logits(logits, odd.float())
@@ -141,7 +142,9 @@ class ACTCell(_MultiStepCell):
         validate_fields(dict(epsilon=epsilon), 'epsilon', ge=0, lt=1)
         self.max_steps, self.epsilon, self.halt = max_steps, epsilon, nn.Linear(d, 1)
         nn.init.constant_(self.halt.bias, halting_bias)
-        if freeze_halting: nn.init.zeros_(self.halt.weight); self.halt.requires_grad_(False)
+        if freeze_halting:
+            nn.init.zeros_(self.halt.weight)
+            self.halt.requires_grad_(False)
 
     def halting_prob(self,
         s:Tensor,                   # state after step n (B, d)

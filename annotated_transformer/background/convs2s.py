@@ -91,7 +91,8 @@ class _ConvDecoderLayer(nn.Module):
         source:tuple[Tensor, Tensor, Tensor],    # keys, values, mask: see `encode`
     ) -> Tensor:             # (B, T, d)
         if self.query is not None:
-            c, _ = _encoder_decoder_attention(_scaled_residual(self.query(h), g), *source)
+            q = _scaled_residual(self.query(h), g)
+            c, _ = _encoder_decoder_attention(q, *source)
             h = _scaled_residual(h, c)
         return _scaled_residual(h, x)
 

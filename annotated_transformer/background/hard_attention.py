@@ -77,14 +77,15 @@ def reinforce_loss(
             return teacher_forcing_loss(model, src, tgt)
         log_alpha, log_p = _position_log_probs(model, src, tgt)
         position = torch.multinomial(log_alpha.exp().flatten(0, 1), n_samples, True)
-        position = position.view(*tgt.shape, n_samples)                 # (B, T, samples)
-        token_log_p, log_prob = log_p.gather(-1, position), log_alpha.gather(-1, position)
+        position = position.view(*tgt.shape, n_samples)            # (B, T, samples)
+        token_log_p = log_p.gather(-1, position)
+        position_log_p = log_alpha.gather(-1, position)
         reward = token_log_p.detach() * (tgt != PAD)[..., None]
         if not per_token_reward: reward = reward.sum(1, keepdim=True).expand_as(reward)
         mean = _masked_mean(reward.mean(-1), tgt).item()
         b = average if baseline and average is not None else 0.
         average = mean if average is None else .9 * average + .1 * mean
         entropy = -(log_alpha.exp() * log_alpha).sum(-1)
-        each = (token_log_p + (reward - b) * log_prob).mean(-1) + entropy_weight * entropy
-        return -_masked_mean(each, tgt)
+        objective = (token_log_p + (reward - b) * position_log_p).mean(-1)
+        return -_masked_mean(objective + entropy_weight * entropy, tgt)
     return loss

@@ -39,11 +39,12 @@ class MemoryNetwork(nn.Module):
         R:int=10,                     # networks
         d:int=20,                     # width of the embeddings
         hops:int=3,                   # K
-        position_encoding:bool=True,  # weight words by their position; else bag of words
+        position_encoding:bool=True,  # weight words by position; else bag of words
         tying:str='adjacent',         # or 'layers', the same matrices in all hops
     ):
         super().__init__()
-        validate_fields(dict(V=V, M=M, J=J, R=R, d=d, hops=hops), 'V M J R d hops', ge=1)
+        validate_fields(dict(V=V, M=M, J=J, R=R, d=d, hops=hops),
+                        'V M J R d hops', ge=1)
         validate_fields(dict(tying=tying), 'tying', choices=('adjacent', 'layers'))
         self.V, self.hops, self.adjacent = V, hops, tying == 'adjacent'
         n = hops + 1 if self.adjacent else 2
@@ -78,7 +79,7 @@ def bag_of_words(self:MemoryNetwork,
 def forward(self:MemoryNetwork,
     story:Tensor,                     # word ids (R, B, M, J), the newest sentence first
     question:Tensor,                  # (R, B, J)
-    time_indices:Tensor|None=None,    # ages of the sentences (R, B, M); None: 0, 1, 2, …
+    time_indices:Tensor|None=None,    # ages of the sentences (R, B, M); None: 0, 1, …
     linear:bool=False,                # without the softmax, for a linear start
 ) -> Tensor:                          # logits of all words (R, B, V)
     "Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M)."
@@ -155,16 +156,17 @@ def _train_memory_network(
     data:tuple[Tensor, Tensor, Tensor],    # from `_encode_stories`
     epochs:int=100,
     lr:float=.01,
-    anneal:bool=True,                      # halve the rate after each quarter of the epochs
+    anneal:bool=True,                      # halve the rate after each quarter
     noise:bool=False,                      # leave out up to a tenth of the time indices
     linear:bool=False,                     # without softmax
     batch_size:int=32,                     # questions, whose losses are summed
-    seed:int=0,                            # of batches and noise; each network has its own
+    seed:int=0,                            # of batches and noise
     progress:bool=False,                   # show a progress bar
 ) -> None:
     """Gradient descent, the gradient norm of each matrix clipped to 40 (section 4.2).
     Raises ValueError if the data do not fit the model, or are less than a batch."""
-    validate_fields(dict(epochs=epochs, batch_size=batch_size), 'epochs batch_size', ge=1)
+    validate_fields(dict(epochs=epochs, batch_size=batch_size),
+                    'epochs batch_size', ge=1)
     validate_fields(dict(lr=lr), 'lr', gt=0)
     story, question, answer = data
     params:list[Tensor] = [*model.parameters()]
@@ -230,7 +232,7 @@ def read_babi(
         if not (blank and number.isdecimal()): fail(n, f'{text!r} has no line number')
         if int(number) == 1: facts, index, complete = [], {}, True
         elif int(number) != line + 1: fail(
-            n, f'number {number} follows {line}: expected {line + 1}, or 1 for a new story')
+            n, f'number {number} follows {line}: expected {line + 1}, or 1 for a story')
         line = int(number)
         if '\t' not in rest:
             if not words(rest): fail(n, 'no words')
@@ -238,11 +240,12 @@ def read_babi(
             facts.append(words(rest))
             continue
         question, answer, *fields = rest.split('\t')
-        if not (words(question) and answer.strip()): fail(n, 'the question has no answer')
+        if not (words(question) and answer.strip()):
+            fail(n, 'the question has no answer')
         if not facts: fail(n, 'the question comes before any fact')
         support = ' '.join(fields).split()
         if unknown := [i for i in support if i not in index]: fail(
-            n, f'the supporting fact {unknown[0]!r} is not an earlier fact of the story')
+            n, f'the supporting fact {unknown[0]!r} is not an earlier one of the story')
         examples.append(_BabiExample([*facts], words(question), answer.strip().lower(),
                                      tuple(index[i] for i in support)))
         complete = True

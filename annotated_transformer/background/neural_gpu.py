@@ -44,7 +44,7 @@ def _hard_sigmoid(x:Tensor) -> Tensor:
 def _diagonal_shift(
     s:Tensor,    # (B, m, n)
 ) -> Tensor:     # (B, m, n)
-    "Shift a third of the components from the left, a third from the right; a third stays."
+    "Shift a third of the components from the left and a third from the right."
     stay, right, left = s.tensor_split(3, 1)
     return torch.cat([stay, F.pad(right[..., :-1], (1, 0)),
                       F.pad(left[..., 1:], (0, 1))], 1)
@@ -79,7 +79,8 @@ class _ConvGRU(nn.Module):
         s:Tensor,               # states of all positions (B, m, n)
         p:Tensor|None=None,     # second input (B, d_in, n)
     ) -> Tensor:                # (B, m, n)
-        def with_input(x:Tensor) -> Tensor: return x if p is None else torch.cat([x, p], 1)
+        def with_input(x:Tensor) -> Tensor:
+            return x if p is None else torch.cat([x, p], 1)
         r, g = _hard_sigmoid(self.gates(with_input(s))).chunk(2, 1)
         c = self.dropout(F.hardtanh(self.candidate(with_input(r * s))))
         return g * (_diagonal_shift(s) if self.diagonal_gates else s) + (1 - g) * c

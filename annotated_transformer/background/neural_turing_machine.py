@@ -114,7 +114,7 @@ class NeuralTuringMachine(nn.Module):
         w:Tensor,        # weights of the step before (R, B, 2, N)
         M:Tensor,        # memory (R, B, N, W)
     ) -> Tensor:         # (R, B, 2, N)
-        "Weights of both heads: content or interpolation, shift, sharpening (section 3.3)."
+        "Weights of both heads: content, interpolation, shift, sharpening (§3.3)."
         heads = self.heads(h).unflatten(-1, (2, -1))
         k, beta, g, s, gamma = heads.split(self.sizes, -1)
         if self.content:

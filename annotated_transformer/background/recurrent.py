@@ -67,7 +67,7 @@ class RecurrentTranslator(Seq2SeqModel):
         c, d = config, config.d_model
         network = dict(gru=nn.GRU, lstm=nn.LSTM)[c.cell]
         self.attend_first = c.score in ('none', 'additive')    # attend, then the cell
-        self.sequential = c.score == 'additive' or c.feeding   # a step needs the last one
+        self.sequential = c.score == 'additive' or c.feeding   # T steps, one by one
         self.n_states = c.N * (2 if c.cell == 'lstm' else 1)   # vectors of a state
         self.src_embed = nn.Embedding(c.src_vocab_size or c.vocab_size, d)
         self.tgt_embed = nn.Embedding(c.vocab_size, d)
@@ -107,7 +107,8 @@ def init_state(self:RecurrentTranslator,
         self.dropout(self.src_embed(src)), length.cpu().clamp(min=1),
         batch_first=True, enforce_sorted=False)
     outputs, last = self.encoder(packed)
-    memory, _ = pad_packed_sequence(outputs, True, total_length=src.size(1))  # (B, S, d)
+    memory, _ = pad_packed_sequence(                                      # (B, S, d)
+        outputs, True, total_length=src.size(1))
     last = last[0] if c.cell == 'lstm' else last          # (layers · directions, B, ·)
     summary = torch.cat([*last[-2 if c.both_ways else -1:]], -1)[:, None]   # (B, 1, d)
     hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.n_states, -1))
