@@ -23,7 +23,7 @@ def verdict(chapter, key, space):
 def variations(p, **sides):
     "Effects of Table 3 as clear as they can be, on the side named, else open; p: that learned positions are as good."
     return dict(effects={row: (side, side - .5, side + .5) for row in TABLE_3 if row != 'base' for side in [sides.get(row, 0)]},
-                alike_p=lambda *_: p, losses={}, order=SimpleNamespace(statistic=0, pvalue=1))
+                _tost_p=lambda *_: p, losses={}, order=SimpleNamespace(statistic=0, pvalue=1))
 PAPER = {row: 1 if v.ppl > TABLE_3['base'].ppl else -1 for row, v in TABLE_3.items()}
 REVERSE = {row: -side for row, side in PAPER.items()}
 
