@@ -218,9 +218,9 @@ def init_state(self:ConvS2S,
 
 @patch
 def decode_step(self:ConvS2S,
-    state:dict[str, Tensor], # as `init_state` returns it; changed in place
-    token:Tensor,            # the newest token of each row (R,)
-) -> Tensor:                 # logits of the next one (R, V)
+    state:dict[str, Tensor],  # as `init_state` returns it; changed in place
+    token:Tensor,             # the newest token of each row (R,)
+) -> Tensor:                  # logits of the next one (R, V)
     "Read one more token of each row. Raises ValueError beyond `max_len`."
     source, past = (state['K'], state['V'], state['mask']), state['past']
     offset = max(state['length'].tolist(), default=0)
