@@ -21,7 +21,7 @@ class HardAttentionTranslator(RecurrentTranslator):
     choose = False
     def attend(self, query, state, t):
         seen = super().attend(query, state, t)
-        return state['read'].take_along_dim(self.attn_weights.argmax(-1)[..., None], 1) if self.choose else seen
+        return state['memory'].take_along_dim(self.attn_weights.argmax(-1)[..., None], 1) if self.choose else seen
 
 TRAINING_METHODS = {'soft': lambda: teacher_forcing_loss, 'marginal, exact': lambda: marginal_loss, 'bound, enumerated': lambda: lower_bound_loss,
         'REINFORCE, all helpers': reinforce_loss, 'without soft batches': lambda: reinforce_loss(soft_prob=0.),
