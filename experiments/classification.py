@@ -13,12 +13,11 @@ from statistics import mean
 import numpy as np
 import torch
 from datasets import DatasetDict
-from annotated_transformer.tasks.classification.classifier import accuracy, integrated_gradients
+from annotated_transformer.tasks.classification.classifier import TextClassifier, accuracy, integrated_gradients
 from annotated_transformer.data.corpora import load_corpus
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
-from annotated_transformer.inference.translator import Translator
 from classification_arms import ClassifierArm  # noqa: F401 (registers it)
 from recording import ResultCache, provenance, read_arguments
 
@@ -112,7 +111,7 @@ def train_and_evaluate(run, arm, seed, a):
     "Train and label the test texts."
     corpus, recipe, changes, size = arm_settings(arm)
     splits, valid = train_arm(run, corpus, recipe, changes, seed, a, size)
-    translator, test = Translator.from_pretrained(run), splits['test']
+    translator, test = TextClassifier.from_pretrained(run), splits['test']
     predictions = translator.classify(test['source'], 2)
     best, gold = [row[0] for row in predictions], list(test['target'])
     correct = [label == g for (label, _), g in zip(best, gold)]
@@ -127,7 +126,7 @@ def evaluate_ensemble(arm, a, folder):
     corpus, recipe, changes, size = arm_settings(arm)
     runs = [folder(arm, seed) for seed in range(a.seeds)]
     for seed, run in enumerate(runs): splits, _ = train_arm(run, corpus, recipe, changes, seed, a, size)       # if this machine does not have the run
-    predictions = [label for (label, _), in Translator.from_pretrained(runs).classify(splits['test']['source'])]
+    predictions = [label for (label, _), in TextClassifier.from_pretrained(runs).classify(splits['test']['source'])]
     gold = list(splits['test']['target'])
     return dict(accuracy=accuracy(predictions, gold), correct=pack_bits([p == g for p, g in zip(predictions, gold)]))
 

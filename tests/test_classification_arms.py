@@ -8,7 +8,7 @@ from datasets import Dataset, DatasetDict
 from helpers import ROOT
 from torch.testing import assert_close
 
-from annotated_transformer.inference.translator import Translator
+from annotated_transformer.tasks.classification.classifier import TextClassifier
 from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
@@ -82,5 +82,5 @@ def test_an_arm_is_trained_and_opened(arms, tmp_path):
     recipe = get_recipe('classify_small', architecture='classifier_arm', flat=True, bigrams=50, attention='view', vocab_size=6, src_vocab_size=10, preprocessing='words', d_model=16, d_ff=16,
                         max_len=8, max_steps=4, warmup_steps=2, max_tokens=64, save_every='4 steps', average_checkpoints=1)
     train(recipe, splits, tmp_path / 'run')
-    translator = Translator.from_pretrained(tmp_path / 'run', device='cpu')
+    translator = TextClassifier.from_pretrained(tmp_path / 'run', device='cpu')
     assert type(translator.models[0]) is arms.ClassifierArm and translator.classify(['Bears beat Hawks'])[0][0][0] in ('Bears', 'Hawks')

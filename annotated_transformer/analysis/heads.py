@@ -7,6 +7,7 @@ __all__ = ['head_statistics', 'mask_head', 'head_importance']
 
 # %% ../../nbs/lab/heads.ipynb #imports
 from collections.abc import Callable, Iterator
+from typing import Any
 from contextlib import contextmanager
 from itertools import product
 import torch
@@ -51,7 +52,7 @@ def _attention_sublayers(
     kind:str,                      # 'encoder', 'decoder' or 'memory'
 ) -> list[MultiHeadAttention]:
     "The attention sub-layers of a kind in the first model, layer by layer."
-    model = translator.models[0]
+    model: Any = translator.models[0]
     layers = model.encoder.layers if kind == 'encoder' else model.decoder.layers
     return [layer.cross_attn if kind == 'memory' else layer.self_attn
             for layer in layers]

@@ -146,7 +146,7 @@ class ExtendedNeuralGPU(nn.Module):
         self.output_mode, self.reader = output_mode, _ConvGRU(m, 0, P_drop)
         self.read, self.write = nn.Embedding(V, m), nn.Linear(m, V)
         nn.init.xavier_uniform_(self.read.weight)
-        if output_mode != 'at once': self.written = nn.Embedding(V, m)
+        if output_mode != 'at once': self.output_embed = nn.Embedding(V, m)
         if output_mode == 'tape': self.writer = _ConvGRU(m, m, P_drop)
 
     def forward(self,
@@ -166,5 +166,5 @@ class ExtendedNeuralGPU(nn.Module):
             logits.append(self.write(F.hardtanh(s[..., t] + before)))
             token = logits[-1].argmax(-1) if tgt is None else tgt[:, t]
             tape = tape.clone()
-            tape[..., t] = self.written(token)
+            tape[..., t] = self.output_embed(token)
         return torch.stack(logits, 1)

@@ -12,8 +12,8 @@ from .main import main
 from .streams import _read_line_batches
 from ..inference.evaluation import load_test_split
 from ..inference.metrics import print_metrics
-from ..inference.translator import Translator
-from ..tasks.classification.classifier import accuracy
+from annotated_transformer.tasks.classification.classifier import (
+    TextClassifier, accuracy)
 from ..utils.io import _open_maybe_compressed, _write_line
 from ..utils.validation import UserError
 
@@ -30,7 +30,7 @@ def transformer_classify(
     if input and evaluate: raise UserError('give --input or --evaluate, not both')
     if not (input or evaluate) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')
-    translator = Translator.from_pretrained(run_dir, weights=weights)
+    translator = TextClassifier.from_pretrained(run_dir, weights=weights)
     translator.classify([], top_k)                        # raises if not a classifier
     if evaluate:
         texts, gold = load_test_split(run_dir)

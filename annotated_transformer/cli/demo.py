@@ -39,7 +39,8 @@ def transformer_demo(
                    attention=plot_attention(translator, _DEMO_SENTENCES[-1]))
     for name, ax in figures.items():
         file = Path(output_dir) / f'{name}.png'
-        ax.figure.savefig(file, bbox_inches='tight', dpi=100)
+        figure: Any = ax.figure
+        figure.savefig(file, bbox_inches='tight', dpi=100)
         print(f'{name} plotted in {file}')
     print_metrics(evaluate(translator, *load_test_split(output_dir))[0])
 

@@ -53,8 +53,8 @@ def transformer_evaluate(
             hypotheses, other, references, config['preprocessing'] == 'moses_lc',
             tokenize=(tokenize
                       or _bleu_tokenizer(config['target_lang'], config['dataset'])))
-        scores = {f'sacreBLEU difference from {baseline}':
-                  f'{difference:+.2f}, p = {p:.3f}'} | scores
+        print_metrics({f'sacreBLEU difference from {baseline}':
+                       f'{difference:+.2f}, p = {p:.3f}'})
     print_metrics(scores)
     if output: atomic_write_text(output, ''.join(h + '\n' for h in hypotheses))
 

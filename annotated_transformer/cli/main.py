@@ -97,8 +97,8 @@ def _import_user_modules(
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('--import', action='append', default=[])
     parser.error = _exit_with_usage_error  # type: ignore[method-assign]
-    known_args, _ = parser.parse_known_args(argv)
-    for name in vars(known_args)['import']: _import_user_module(name)
+    args, _ = parser.parse_known_args(argv)
+    for name in vars(args)['import']: _import_user_module(name)
 
 _OPTION_ALIASES = {          # names in other toolkits: fairseq, Hugging Face, OpenNMT
     'P_drop': 'dropout', 'P_attn': 'attention_dropout', 'eps_ls': 'label_smoothing '

@@ -106,14 +106,14 @@ def make_batches(
     """Sort by length, cut where it costs least, shuffle the batches. §5.1.
     Raises ValueError if one sentence exceeds `max_tokens`."""
     longer, difference = np.maximum(src_len, tgt_len), src_len - tgt_len
-    longest = longer.max()
-    if longest > max_tokens: raise UserError(
-        f'a sentence of {longest} tokens does not fit into a batch of {max_tokens} '
+    max_length = longer.max()
+    if max_length > max_tokens: raise UserError(
+        f'a sentence of {max_length} tokens does not fit into a batch of {max_tokens} '
         'tokens: raise max_tokens, or lower max_len')
     rng = np.random.default_rng([seed, epoch])
     # alternately up and down, so that neighbours are similar on both sides
     zigzag = np.where(longer % 2, difference, -difference)
-    sort_key = longer * (2. * longest + 1) + zigzag
+    sort_key = longer * (2. * max_length + 1) + zigzag
     order = np.argsort(sort_key + rng.random(len(sort_key)), kind='stable')
     ends = _split_into_batches(src_len[order], tgt_len[order], max_tokens)
     batches = np.split(order, ends)

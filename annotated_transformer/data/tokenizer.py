@@ -156,7 +156,7 @@ def _parse_trainer_error(
     message:str,     # of SentencePiece's trainer
     vocab_size:int,
 ) -> ValueError:
-    "The trainer's error as one that says which `vocab_size` the text allows."
+    "The trainer's error as one that names the `vocab_size` that the text allows."
     if m := re.search(r'value <= (\d+)', message): return _VocabSizeError(
         vocab_size, f'is too large for this text: use at most {m[1]}')
     if m := re.search(r'required_chars\. \d+ vs (\d+)', message):

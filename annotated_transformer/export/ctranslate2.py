@@ -9,7 +9,7 @@ __all__ = ['to_ctranslate2', 'CTranslate2']
 import importlib, math, re, shlex
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor, nn
 from ..run_directory import RunDirectory
@@ -101,14 +101,14 @@ def to_ctranslate2(
     run_dir:str|PathLike,            # a run directory
     out:str|PathLike,                # folder to write
     quantization:str|None=None,      # 'int8', 'float16', 'bfloat16' …; None: float32
-    weights:str|PathLike='average',  # as for `load_model`
+    weights:str='average',  # as for `load_model`
 ) -> None:
     """Convert a trained model to CTranslate2. Raises ValueError if it has a parameter
     or a size of heads that CTranslate2 has not, and as `load_model`."""
     _import_optional('ctranslate2')
     specs = importlib.import_module('ctranslate2.specs')
     model = Transformer.from_pretrained(run_dir, weights)
-    tokenizer = RunDirectory(run_dir).tokenizer
+    tokenizer = RunDirectory(cast(str, run_dir)).tokenizer
     _check_supported(model)
     c = model.config
     d_k, d_v = c.head_dims
@@ -144,13 +144,13 @@ class CTranslate2(Translator):
 
     @classmethod
     def from_pretrained(cls,
-        run_dir:Any,            # path of a run directory; not several
-        weights:Any='average',  # those that were exported, as for `load_model`
+        run_dir:str|PathLike|list|tuple,  # a run directory; not several
+        weights:str='average',            # those exported, as for `load_model`
         device:Any='auto',      # 'cpu', 'cuda' or 'auto'
     ) -> 'CTranslate2':
         """Load the export that `transformer_export` wrote into a run. Raises
         FileNotFoundError if there is none, ValueError if the weights have changed."""
-        run = RunDirectory(run_dir)
+        run = RunDirectory(cast(str, run_dir))
         config, tokenizer = run.config, run.tokenizer
         path = run.path / 'ctranslate2' / 'exported.json'
         command = f'run `transformer_export {shlex.quote(str(run_dir))}`'

@@ -16,7 +16,7 @@ def to_onnx(
     run_dir:str|PathLike,            # a run directory
     out:str|PathLike,                # file to write
     # or 'best', 'last', or a .safetensors file in the run
-    weights:str|PathLike='average',
+    weights:str='average',
 ) -> None:
     """Export the model as one graph:
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V).

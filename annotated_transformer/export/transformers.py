@@ -257,7 +257,7 @@ def _model_card(
 def to_transformers(
     run_dir:str|PathLike,            # a run directory
     out:str|PathLike,                # folder to write, ready for the Hub
-    weights:str|PathLike='average',  # as for `load_model`
+    weights:str='average',  # as for `load_model`
 ) -> None:
     """Write a trained model as a Marian model of Hugging Face's transformers, which
     need not be installed. Raises ValueError naming what Marian does not have, and as

@@ -204,13 +204,13 @@ def _force_prefix(
     vocab_size:int,
 ) -> Callable[[Tensor, Tensor], Tensor|None]:
     "An `allowed_tokens_fn` for `beam_search` that forces the first tokens."
-    longest = max(map(len, prefix_tokens), default=0)
+    max_length = max(map(len, prefix_tokens), default=0)
     def allowed_tokens(
         rows:Tensor,   # the source of each row (B,)
         ids:Tensor,    # their prefixes, with bos (B, n, t)
     ) -> Tensor|None:  # which tokens may follow (B, n, V); None: all
         t = ids.size(-1)
-        if t > longest: return None
+        if t > max_length: return None
         mask = torch.ones(*ids.shape[:2], vocab_size, dtype=torch.bool,
                           device=ids.device)
         for r, i in enumerate(rows.tolist()):

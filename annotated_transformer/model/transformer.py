@@ -6,7 +6,7 @@
 __all__ = ['Transformer', 'DecoderCache']
 
 # %% ../../nbs/36_transformer.ipynb #imports
-from pathlib import Path
+import os
 from typing import cast
 from fastcore.basics import patch
 import torch
@@ -193,7 +193,7 @@ Transformer.cache_class = DecoderCache
 # %% ../../nbs/36_transformer.ipynb #from-pretrained
 @patch(cls_method=True)
 def from_pretrained(cls:Transformer,
-    run_dir:str|Path,        # run directory
+    run_dir:str|os.PathLike,  # run directory
     weights:str='average',   # as for `load_model`: or 'best', 'last', or a checkpoint
 ) -> Transformer:            # the trained model, in evaluation mode
     """Load a trained Transformer, or a registered subclass. Raises as `load_model`,

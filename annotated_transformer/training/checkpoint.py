@@ -151,7 +151,7 @@ def load_checkpoint(
     """Load weights and training state, with any number of processes.
     Raises UserError naming a file that does not belong to this model."""
     unwrapped, optimizer = _unwrap(model, optimizer, accelerator)
-    weights = load_weights(path / WEIGHTS_FILE, unwrapped)
+    weights: dict[str, Any] = {**load_weights(path / WEIGHTS_FILE, unwrapped)}
     saved = _load_training_state(path / _TRAINING_STATE_FILE,
                                  dict(unwrapped.named_parameters()))
     # not strict: of tied weights, one name is enough

@@ -25,7 +25,7 @@ def read_json(path:str|Path) -> Any:
 _MARKER_FILE = '.annotated_transformer'  # names the kind of output in a folder
 _LOCK_FILE = '.lock'                     # held by the training that writes to a folder
 
-def _get_dir_kind(folder:str|Path) -> str | None:
+def _get_dir_kind(folder:str|os.PathLike) -> str | None:
     """The kind of output in a folder: 'run', 'export' or 'data'; None if no command of
     this package wrote it."""
     marker = Path(folder) / _MARKER_FILE
@@ -33,7 +33,7 @@ def _get_dir_kind(folder:str|Path) -> str | None:
 
 # %% ../../nbs/library/utils/io.ipynb #claim
 def _create_output_dir(
-    folder:str|Path,  # folder to write to, created if it does not exist
+    folder:str|os.PathLike,  # folder to write to, created if it does not exist
     kind:str,         # 'run', 'export' or 'data'
 ) -> None:
     """Create an output folder and mark its kind. Raises FileExistsError if it already

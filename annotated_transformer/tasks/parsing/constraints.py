@@ -48,7 +48,7 @@ class _ParserState:
 
 # %% ../../../nbs/library/tasks/parsing/constraints.ipynb #only-trees
 def tree_constraint(
-    pieces:list[str],    # tokens of the target's vocabulary; words begin with ▁
+    vocab:list[str],     # tokens of the target's vocabulary; words begin with ▁
     n_words:list[int],   # of each source
     limits:list[int],    # tokens that may be written for each source, with eos
     eos_id:int,
@@ -62,7 +62,7 @@ def tree_constraint(
     for i, (n, limit) in enumerate(zip(n_words, limits), 1):
         if not n or n + 3 > limit: raise UserError(
             f'source {i}: no tree of {n} words fits into {limit} tokens')
-    tokens = [p[1:] if p[:1] == '▁' else '' for p in pieces]
+    tokens = [p[1:] if p[:1] == '▁' else '' for p in vocab]
     actions = [t and {'(': 'open', ')': 'close'}.get(t[0], 'word') for t in tokens]
     actions[eos_id] = 'end'
     states: list[dict[tuple[int, ...], _ParserState]] = []   # by prefix, one step ago

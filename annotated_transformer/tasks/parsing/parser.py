@@ -7,7 +7,7 @@ __all__ = ['Parser']
 
 # %% ../../../nbs/63c_parsing.ipynb #imports
 import os, re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -35,7 +35,7 @@ class Parser(Translator):
 
     @classmethod
     def from_pretrained(cls,
-        run_dir:str|os.PathLike|Sequence[str|os.PathLike],  # as for `Translator`
+        run_dir:str|os.PathLike|list|tuple,  # as for `Translator`
         *args:Any,
         **kwargs:Any,
     ) -> 'Parser':
@@ -56,11 +56,11 @@ class Parser(Translator):
         return self.config['source_lang'] == 'tagged'
 
     def preprocess(self,
-        sentences:list[str],   # tokens separated by blanks
-        side:str,              # 'source' or 'target'
+        sentences:Iterable[str],   # tokens separated by blanks
+        side:str,                  # 'source' or 'target'
     ) -> list[str]:
         "Replace the unknown words of a source as in training."
-        if side == 'target': return sentences
+        if side == 'target': return list(sentences)
         tokenizer = self.tokenizer.source
         tokens = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         vocab = {t[1:] for t in tokens if t[0] == '▁'}
@@ -68,7 +68,7 @@ class Parser(Translator):
                 for line in sentences]
 
     def encode(self,
-        sentences:list[str],   # tokens separated by blanks
+        sentences:Iterable[str],   # tokens separated by blanks
     ) -> list[Tensor]:
         "Source ids, eos last; one a word, also where unknown words are neighbours."
         t = self.tokenizer
@@ -141,7 +141,7 @@ def parse(self:Parser,
     if (tags is None) == self.tagged: raise UserError(
         'this model reads part-of-speech tags: give tags' if tags is None else
         'this model reads words alone: give no tags')
-    word_tags: Sequence[list[str]|None] = (
+    word_tags: list[list[str]]|list[None] = (
         [None] * len(sentences) if tags is None else tags)
     for n, pair in enumerate(zip_longest(sentences, word_tags), 1):
         if error := _parse_error(self, *pair): raise UserError(f'sentence {n}: {error}')

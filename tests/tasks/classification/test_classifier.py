@@ -6,7 +6,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from helpers import run_in_process, assert_user_error
 
-from annotated_transformer.inference.translator import Translator
+from annotated_transformer.tasks.classification.classifier import TextClassifier
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training.trainer import train
@@ -28,7 +28,7 @@ def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
     recipe = get_recipe('classify_small', vocab_size=8, src_vocab_size=24, N=1, d_model=16, d_ff=16, h=2, P_drop=0., max_steps=20, warmup_steps=5, max_tokens=512, average_checkpoints=1, save_every='20 steps', preprocessing='words')
     train(recipe, splits, tmp_path / 'run')
     last = [m for m in RunDirectory(tmp_path / 'run').metrics() if 'valid_loss' in m][-1]
-    found = Translator.from_pretrained(tmp_path / 'run').classify(splits['valid']['text'], top_k=4)
+    found = TextClassifier.from_pretrained(tmp_path / 'run').classify(splits['valid']['text'], top_k=4)
     right = sum(row[0][0] == label for row, label in zip(found, splits['valid']['label']))
     nats = -sum(torch.tensor(dict(row)[label]).log().item() for row, label in zip(found, splits['valid']['label'])) / 140
     assert abs(last['valid_accuracy'] - right / 140) < 1e-6, Counter(labels)
