@@ -66,6 +66,7 @@ class Objective(nn.Module):
         tgt:Tensor,  # (B, T_q+1)
     # (loss, cross-entropy), sums over the tokens in nats; in evaluation name → sum
     ) -> tuple[Tensor, Tensor]|dict[str, float]:
+        "Compute the loss, or in evaluation mode the metrics, of one micro-batch."
         return (self.model.loss if self.training else self.model.metrics)(src, tgt)
 
 # %% ../../nbs/55a_update.ipynb #update
