@@ -21,8 +21,8 @@ from annotated_transformer.data.number_names import (
 from annotated_transformer.model.transformer import Transformer
 
 LENGTH_BIN_EDGES = [3, 20, 28, 36, 44, 52, 68]      # letters of the German name
-SCORE_CONFIGS = [dict(score='additive')] + [dict(score=s, feeding=f) for s in ('dot', 'general', 'concat', 'location') for f in (False, True)] + [
-    dict(score='general', window=w, D=5, feeding=f) for w in ('local-m', 'local-p') for f in (False, True)]
+SCORE_CONFIGS = [dict(score='additive')] + [dict(score=s, input_feeding=f) for s in ('dot', 'general', 'concat', 'location') for f in (False, True)] + [
+    dict(score='general', window=w, D=5, input_feeding=f) for w in ('local-m', 'local-p') for f in (False, True)]
 
 SIZES = {'48 wide, 600 updates': (48, 600, 1e-2), '96 wide, 1,200 updates': (96, 1200, 5e-3)}      # width, updates, learning rate
 
@@ -101,12 +101,12 @@ def main():
     def small(make, steps, lr): return lambda: (torch.manual_seed(seed), train_short_names(make(), steps, lr))[1]
     each = lambda name, kind, size: [once(f'{name}, {size}, seed {s}', lambda s=s: train_long_names(kind, s, *SIZES[size])) for s in seeds]
     little, enough = SIZES
-    one_way = dict(score='none', both_ways=False)
+    one_way = dict(score='none', bidirectional=False)
     record['bottleneck'] = {little: {score: each(score, dict(score=score), little) for score in ('general', 'none')}}
     record['direction'] = {name: each(name, one_way | dict(reverse=r), little) for name, r in (('forward', False), ('reversed', True))}
     record['scores'] = []
     for kind in SCORE_CONFIGS:
-        full = dict(window='global', feeding=False) | kind
+        full = dict(window='global', input_feeding=False) | kind
         runs = []
         for seed in seeds: runs.append(once(f'small {full} {seed}', small(lambda: build_translator(64, **kind), 150, 1e-2)))
         record['scores'].append(full | dict(exact=[r['exact'] for r in runs], on_target=[r['on_target'] for r in runs]))

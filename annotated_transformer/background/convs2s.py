@@ -136,7 +136,7 @@ class ConvS2SConfig:
     k: int = 3                         # size of the kernel, odd
     P_drop: float = 0.2                # dropout: embeddings, inputs of blocks, output
     eps_ls: float = 0.1                # label smoothing: not in its paper
-    looks: str = 'all'                 # layers with attention: 'all', 'first', 'last'
+    attention_layers: str = 'all'      # with attention: all, the first or the last
     positions: bool = True             # learned positions, or none
     tie_embeddings: bool = False       # one matrix for target embedding and output
     max_len: int = 1024                # positions that are learned, on either side
@@ -147,7 +147,8 @@ class ConvS2SConfig:
         validate_fields(vars(self), 'vocab_size d_model encoder_layers decoder_layers '
                         'k max_len src_vocab_size', ge=1)
         validate_fields(vars(self), 'P_drop eps_ls', ge=0, lt=1)
-        validate_fields(vars(self), 'looks', choices=('all', 'first', 'last'))
+        validate_fields(vars(self), 'attention_layers',
+                        choices=('all', 'first', 'last'))
         if self.k % 2 == 0: raise UserError(
             f'k={self.k} is even: the kernel must be odd')
 
@@ -169,7 +170,7 @@ class ConvS2S(Seq2SeqModel):
             for size in (c.src_vocab_size or c.vocab_size, c.vocab_size)]
         self.encoder = nn.ModuleList(
             GatedConv(d, c.k, c.P_drop) for _ in range(c.encoder_layers))
-        single = dict(first=0, last=c.decoder_layers - 1).get(c.looks)    # all: None
+        single = dict(first=0, last=c.decoder_layers - 1).get(c.attention_layers)
         self.decoder = nn.ModuleList(
             _ConvDecoderLayer(d, c.k, c.P_drop, single in (None, l))
             for l in range(c.decoder_layers))
@@ -189,7 +190,8 @@ class ConvS2S(Seq2SeqModel):
         for block in self.encoder:
             x = z.masked_fill(~mask[..., None], 0)       # padding reads as zeros
             z = _scaled_residual(block(F.pad(x, (0, 0, c.k // 2, c.k // 2))), z)
-        z = _grad_multiply(z, 1 / (c.decoder_layers if c.looks == 'all' else 1))
+        z = _grad_multiply(
+            z, 1 / (c.decoder_layers if c.attention_layers == 'all' else 1))
         return z, _scaled_residual(z, e), mask
 
     def forward(self,

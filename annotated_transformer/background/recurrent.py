@@ -26,12 +26,12 @@ class RecurrentConfig:
     d_model: int = 256                 # width of embeddings and states
     N: int = 1                         # layers on each side
     cell: str = 'gru'                  # or 'lstm'
-    both_ways: bool = True             # bidirectional encoder
+    bidirectional: bool = True             # bidirectional encoder
     reverse: bool = False              # reverse the source
     score: str = 'additive'            # score function; 'none': no attention
     window: str = 'global'             # or 'local-m', 'local-p': local attention
     D: int = 10                        # half the width of a local window
-    feeding: bool = False              # input feeding
+    input_feeding: bool = False        # the last attentional vector is an input, too
     P_drop: float = 0.3                # dropout: embeddings, attentional vectors
     eps_ls: float = 0.1                # label smoothing
     max_len: int = 1024                # tokens
@@ -45,11 +45,11 @@ class RecurrentConfig:
         validate_fields(values, 'cell', choices=('gru', 'lstm'))
         validate_fields(values, 'score', choices=_SCORE_FUNCTIONS)
         validate_fields(values, 'window', choices=('global', 'local-m', 'local-p'))
-        if self.both_ways and self.d_model % 2: raise UserError(
-            f'd_model={self.d_model} is odd: both_ways=True splits it in halves')
-        if self.feeding and self.score in ('none', 'additive'): raise UserError(
-            f'feeding=True has no use with score={self.score}, whose context vector is '
-            'an input already')
+        if self.bidirectional and self.d_model % 2: raise UserError(
+            f'd_model={self.d_model} is odd: bidirectional=True splits it in halves')
+        if self.input_feeding and self.score in ('none', 'additive'): raise UserError(
+            f'input_feeding=True has no use with score={self.score}, whose context '
+            'vector is an input already')
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-translator
 @register_architecture('recurrent')
@@ -67,15 +67,15 @@ class RecurrentTranslator(Seq2SeqModel):
         c, d = config, config.d_model
         network = dict(gru=nn.GRU, lstm=nn.LSTM)[c.cell]
         self.attend_first = c.score in ('none', 'additive')    # attend, then the cell
-        self.sequential = c.score == 'additive' or c.feeding   # T steps, one by one
+        self.sequential = c.score == 'additive' or c.input_feeding   # T steps
         self.n_states = c.N * (2 if c.cell == 'lstm' else 1)   # vectors of a state
         self.src_embed = nn.Embedding(c.src_vocab_size or c.vocab_size, d)
         self.tgt_embed = nn.Embedding(c.vocab_size, d)
-        self.encoder = network(d, d // 2 if c.both_ways else d, c.N,
-                               batch_first=True, bidirectional=c.both_ways)
+        self.encoder = network(d, d // 2 if c.bidirectional else d, c.N,
+                               batch_first=True, bidirectional=c.bidirectional)
         self.bridge = nn.Linear(d, self.n_states * d)
-        self.decoder = network(2 * d if self.attend_first or c.feeding else d, d, c.N,
-                               batch_first=True)
+        width = 2 * d if self.attend_first or c.input_feeding else d
+        self.decoder = network(width, d, c.N, batch_first=True)
         self.score = _AttentionScore(d, c.score, c.max_len)
         self.window = _AttentionWindow(d, c.window, c.D)
         self.combine = nn.Linear(2 * d, d, bias=False)
@@ -110,7 +110,8 @@ def init_state(self:RecurrentTranslator,
     memory, _ = pad_packed_sequence(                                      # (B, S, d)
         outputs, True, total_length=src.size(1))
     last = last[0] if c.cell == 'lstm' else last          # (layers · directions, B, ·)
-    summary = torch.cat([*last[-2 if c.both_ways else -1:]], -1)[:, None]   # (B, 1, d)
+    final = last[-2 if c.bidirectional else -1:]
+    summary = torch.cat([*final], -1)[:, None]                             # (B, 1, d)
     hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.n_states, -1))
     return dict(memory=memory, mask=mask, keys=self.score.project_keys(memory),
                 summary=summary, hidden=hidden, prev_attn=torch.zeros_like(summary),
@@ -150,7 +151,7 @@ def step(self:RecurrentTranslator,
     if self.attend_first:
         context = self.attend(hidden[:, :, self.config.N - 1], state, t)
         x = torch.cat([x, context], -1)
-    elif self.config.feeding: x = torch.cat([x, prev_attn], -1)
+    elif self.config.input_feeding: x = torch.cat([x, prev_attn], -1)
     y, after = self.advance(x.flatten(0, 1)[:, None], hidden.flatten(0, 1))
     y, after = y.view_as(prev_attn), after.reshape(hidden.shape)
     if not self.attend_first: context = self.attend(y, state, t)

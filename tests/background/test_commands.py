@@ -49,7 +49,7 @@ def test_not_theirs(capfd, corpus, tmp_path, name):
     assert snapshot_dir(out) == before
 
 @pytest.mark.parametrize('name, field, message', [
-    ('rnn_attention_tiny', dict(score='soft'), 'score'), ('rnn_tiny', dict(d_model=33), 'd_model=33 is odd'), ('rnn_tiny', dict(feeding=True), 'feeding=True has no use'),
+    ('rnn_attention_tiny', dict(score='soft'), 'score'), ('rnn_tiny', dict(d_model=33), 'd_model=33 is odd'), ('rnn_tiny', dict(input_feeding=True), 'input_feeding=True has no use'),
     ('bytenet_tiny', dict(d_model=33), 'd_model=33 is odd'), ('bytenet_tiny', dict(a=0), 'a=0'), ('convs2s_tiny', dict(k=4), 'k=4 is even')])
 def test_impossible(capfd, corpus, tmp_path, name, field, message):
     assert_user_error(begin(capfd, corpus, name, tmp_path / 'run', *cli_args(field)), message)

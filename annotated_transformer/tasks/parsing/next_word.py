@@ -21,7 +21,7 @@ from ...utils.validation import UserError
 class _NextWordConfig(TransformerConfig):
     "A Transformer's fields, and what its decoder counts, set by `for_text`."
     word_id: int|None = None    # the target's token for a word, XX
-    per_word: int|None = None   # source tokens of a word
+    tokens_per_word: int|None = None   # source tokens of a word
 
     def for_text(self,
         tokenizer:Tokenizer,
@@ -32,7 +32,8 @@ class _NextWordConfig(TransformerConfig):
         if first == tokenizer.unk_id or rest != [tokenizer.unk_id]: raise UserError(
             'the target of a next_word model must be trees: '
             'train it with --dataset treebank and preprocessing=words')
-        return replace(self, word_id=first, per_word=2 if source == 'tagged' else 1)
+        return replace(self, word_id=first,
+                       tokens_per_word=2 if source == 'tagged' else 1)
 
 # %% ../../../nbs/lab/next_word.ipynb #next-word
 class _NextWordCache(DecoderCache):
@@ -55,7 +56,8 @@ class _NextWordCache(DecoderCache):
 @register_architecture('next_word')
 class NextWord(Transformer):
     """A Transformer parser whose decoder gets the next unread word as an input (not in
-    the paper). Raises ValueError if the configuration lacks word_id or per_word."""
+    the paper). Raises ValueError if the configuration lacks word_id or
+    tokens_per_word."""
     config_class = _NextWordConfig
     cache_class = _NextWordCache
     config: _NextWordConfig
@@ -65,8 +67,9 @@ class NextWord(Transformer):
         pad_id:int=0,        # id of the padding token
     ) -> None:
         super().__init__(config, pad_id)
-        if None in (config.word_id, config.per_word): raise ValueError(
-            'word_id and per_word are not set: call config.for_text(tokenizer, source)')
+        if None in (config.word_id, config.tokens_per_word): raise ValueError(
+            'word_id and tokens_per_word are not set: call '
+            'config.for_text(tokenizer, source)')
         self.next_word_proj = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def next_word_embedding(self,
@@ -75,9 +78,9 @@ class NextWord(Transformer):
         mask:Tensor,     # padding mask of the memory (B, …, T_k)
     ) -> Tensor:         # (B, T, d_model)
         "The projected memory of the next unread word; after the last one, of <eos>."
-        assert self.config.per_word is not None
+        assert self.config.tokens_per_word is not None
         last = mask.flatten(1).sum(1)[:, None] - 1                          # (B, 1)
-        at = (n * self.config.per_word).minimum(last.clamp(min=0))
+        at = (n * self.config.tokens_per_word).minimum(last.clamp(min=0))
         return self.next_word_proj(memory.take_along_dim(at[..., None], 1))
 
     def decode(self,
