@@ -107,10 +107,10 @@ class Recipe:
         if self.schedule.peak_lr is None and not hasattr(self.model, 'd_model'):
             raise UserError(
                 f'peak_lr is required: {config_type.__name__} has no d_model')
-        _validate_types(self.preparation)          # whose __post_init__ checks the rest
+        _validate_types(self.preprocessing_config)          # whose __post_init__ checks the rest
 
     @property
-    def preparation(self) -> PreprocessingConfig:
+    def preprocessing_config(self) -> PreprocessingConfig:
         "The fields that decide the token ids, §5.1."
         return PreprocessingConfig(
             self.data.preprocessing, self.model.vocab_size, self.model.max_len,
@@ -142,9 +142,9 @@ def _recipe_path(name:str) -> Path:
 
 # %% ../nbs/library/recipe.ipynb #read-recipe
 _RUN_METADATA_KEYS = set(
-    'pad_id dataset data_dir source_lang target_lang dataset_hash matmul_backend '
-    'tokenizer_sha256 source_tokenizer_sha256 versions import_module finetune_from '
-    'finetune_sha256'.split())
+    'pad_id dataset data_dir source_lang target_lang dataset_hash '
+    'resolved_matmul_backend tokenizer_sha256 source_tokenizer_sha256 versions '
+    'user_module finetune_from finetune_sha256'.split())
 
 def _reject_duplicate_keys(pairs:Iterable[tuple[Any, Any]]) -> dict:
     "A dict of (key, value) pairs. Raises ValueError on a key that appears twice."

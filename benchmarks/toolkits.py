@@ -146,7 +146,7 @@ def use_batches(plan):
                 super().__init__(pairs, tokens, pad_id, seed)
                 n_src, n_tgt = np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1
                 chosen = [plan(n_src, n_tgt, tokens, epoch) for epoch in range(2)]
-                self.epoch_batches, self.batches_per_epoch = lambda epoch: chosen[epoch % 2], min(map(len, chosen))
+                self.get_epoch_batches, self.batches_per_epoch = lambda epoch: chosen[epoch % 2], min(map(len, chosen))
         usual = training.batches_of
         def batches_of(folder, tokens, pad_id, seed):
             from datasets import load_from_disk
@@ -265,8 +265,8 @@ def prepare_data(a, folder):
     r = get_recipe(RECIPE)
     (folder / 'runs').mkdir()
     (folder / 'runs' / '.data').symlink_to(Path(a.store).resolve() if a.store else folder)
-    store = folder / 'runs' / '.data' / _dataset_hash(r.preparation, CORPUS, a.data)
-    preprocess_corpus(r.preparation, CORPUS, a.data, store)
+    store = folder / 'runs' / '.data' / _dataset_hash(r.preprocessing_config, CORPUS, a.data)
+    preprocess_corpus(r.preprocessing_config, CORPUS, a.data, store)
     t, given = Tokenizer.load(store), folder / 'given'
     given.mkdir()
     t.save(given)
@@ -304,7 +304,7 @@ def measure(a, folder):
         print(f'round {i + 1} of {a.rounds}: ' + ', '.join(f"{name} {t[-1]['real_tgt'] / t[-1]['seconds']:,.0f}" for name, t in turns.items()), file=sys.stderr)
     for child in children.values(): child.end()
     config = folder / 'runs' / 'ours' / 'config.json'
-    products = json.loads(config.read_text()).get('matmul_backend') if config.is_file() else None
+    products = json.loads(config.read_text()).get('resolved_matmul_backend') if config.is_file() else None
     return turns, missing, dict(trainer_batch=batch, our_products=products)
 
 def tokens_per_second(turns): return [t['real_tgt'] / t['seconds'] for t in turns[1:]]

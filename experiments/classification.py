@@ -86,7 +86,7 @@ def explain_examples(translator, sources, gold, predictions, n=3):
             model.logits(model.embed_tokens(src), src)
             weights = [m.attn_weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
             for m in attention: m.need_weights = False
-            rows.append(dict(seen=weights, tokens=t.source.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))
+            rows.append(dict(seen=weights, tokens=t.src_tokenizer.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))
     return rows
 
 def train_arm(run, corpus, recipe, changes, seed, a, size=None):

@@ -31,7 +31,7 @@ def test_products(capfd, tmp_path):
     for products in 'auto', 'pytorch', 'onednn':
         out = tmp_path / products
         assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', out, *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend=products))))
-        multiplies = json.loads((out / 'config.json').read_text())['matmul_backend']
+        multiplies = json.loads((out / 'config.json').read_text())['resolved_matmul_backend']
         assert multiplies == products or products == 'auto' and multiplies in ('pytorch', 'onednn')
     before = snapshot_dir(tmp_path / 'onednn')
     assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', tmp_path / 'onednn', '--resume', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='pytorch'))), 'cpu_matmul_backend (onednn → pytorch)')

@@ -232,7 +232,7 @@ def _get_task_command(
     "The command that applies a trained model, by data set and architecture."
     from annotated_transformer.model.seq2seq import get_architecture  # imports PyTorch
     if config['dataset'] == 'treebank': return 'transformer_parse'
-    labels = get_architecture(config['architecture']).task == 'labels'
+    labels = get_architecture(config['architecture']).task == 'classification'
     return 'transformer_classify' if labels else 'transformer_translate'
 
 def _require_translation_model(

@@ -82,7 +82,7 @@ def transformer_train(
     config = _resolve_recipe(recipe, dataset, output_dir, resume, finetune_from,
                              architecture, **overrides)
     task = get_architecture(config.architecture).task
-    if eval_bleu_samples and task != 'text': raise UserError(
+    if eval_bleu_samples and task != 'translation': raise UserError(
         f'--eval_bleu_samples {eval_bleu_samples}: BLEU needs a translation model, '
         f'{config.architecture} predicts labels')
     callback = partial(eval_bleu, eval_bleu_samples) if eval_bleu_samples else None

@@ -47,7 +47,7 @@ def tokenize_dataset(
     end = max_len - 1 if overlong == 'truncate' else None
     def tokenize(batch:dict[str, list[str]], rows:list[int]) -> dict[str, list]:
         src = [s[:end] + [tokenizer.eos_id]
-               for s in tokenizer.source.encode(batch['source'])]
+               for s in tokenizer.src_tokenizer.encode(batch['source'])]
         tgt = [[tokenizer.bos_id] + t + [tokenizer.eos_id]
                for t in tokenizer.encode(batch['target'])]
         pairs = []
@@ -146,9 +146,9 @@ class Batches:
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
         # the decoder reads one token less
-        self.epoch_batches = lru_cache(1)(
+        self.get_epoch_batches = lru_cache(1)(
             lambda epoch: make_batches(n_src, n_tgt - 1, max_tokens, seed, epoch))
-        self.batches_per_epoch = len(self.epoch_batches(0))
+        self.batches_per_epoch = len(self.get_epoch_batches(0))
         self.max_batch_tokens = min(
             max_tokens, len(n_src) * max(n_src.max(), n_tgt.max()))
 
@@ -161,6 +161,6 @@ class Batches:
     ) -> tuple[Tensor, Tensor]:  # src (B, T_k), tgt (B, T_q+1)
         "The padded batch at a position, counted over all epochs."
         epoch, i = divmod(position, len(self))
-        rows = self.pairs[self.epoch_batches(epoch)[i]]
+        rows = self.pairs[self.get_epoch_batches(epoch)[i]]
         return (_pad_batch(rows['src'], self.pad_id),
                 _pad_batch(rows['tgt'], self.pad_id))

@@ -81,7 +81,7 @@ def _train_tokenizer(
             raise _VocabSizeError(e.size, e.reason, name) from e
     if config.src_vocab_size is None: return learn('vocab_size', 'source', 'target')
     tokenizer = learn('vocab_size', 'target')
-    tokenizer.source = learn('src_vocab_size', 'source')
+    tokenizer.src_tokenizer = learn('src_vocab_size', 'source')
     return tokenizer
 
 # %% ../../nbs/library/data/preprocessing.ipynb #say-unknown

@@ -48,7 +48,7 @@ class Tokenizer:
         model:bytes,                   # content of a SentencePiece model file
         source:'Tokenizer|None'=None,  # of the source, if it has its own vocabulary
     ):
-        self.source = source or self
+        self.src_tokenizer = source or self
         try: self.sp = spm.SentencePieceProcessor(model_proto=model)
         except RuntimeError as e: raise UserError('not a SentencePiece model') from e
         self.vocab_size = self.sp.get_piece_size()
@@ -107,8 +107,8 @@ def save(self:Tokenizer,
     own tokenizer goes into source.model beside it."""
     path, source_path = _model_paths(folder)
     path.write_bytes(self.sp.serialized_model_proto())
-    if self.source is not self:
-        source_path.write_bytes(self.source.sp.serialized_model_proto())
+    if self.src_tokenizer is not self:
+        source_path.write_bytes(self.src_tokenizer.sp.serialized_model_proto())
 
 @patch(cls_method=True)
 def load(

@@ -124,7 +124,7 @@ def to_ctranslate2(
                model.tgt_embed, model.tgt_position, c)
     _set_linear(spec.decoder.projection, model.output_projection)
     source_tokens, tokens = (t.convert_ids_to_tokens(range(t.vocab_size))
-                             for t in (tokenizer.source, tokenizer))
+                             for t in (tokenizer.src_tokenizer, tokenizer))
     spec.register_source_vocabulary(source_tokens)
     spec.register_target_vocabulary(tokens)
     spec.config.bos_token = spec.config.decoder_start_token = tokens[tokenizer.bos_id]
@@ -183,7 +183,7 @@ class CTranslate2(Translator):
         for limit in {*limits}:                # one limit holds for a whole batch
             rows = [i for i, n in enumerate(limits) if n == limit]
             try: results = self.engine.translate_batch(
-                [t.source.convert_ids_to_tokens(ids[i][:-1]) for i in rows],
+                [t.src_tokenizer.convert_ids_to_tokens(ids[i][:-1]) for i in rows],
                 beam_size=beam, num_hypotheses=n_best, length_penalty=alpha,
                 return_scores=True, max_input_length=0, min_decoding_length=0,
                 suppress_sequences=[t.convert_ids_to_tokens([t.bos_id]),
@@ -197,6 +197,6 @@ class CTranslate2(Translator):
                 for h, p in zip(r.hypotheses, r.scores)]
         return hypotheses
 
-    def sampling_search(self, *_:Any, **__:Any) -> NoReturn:
+    def make_sampler(self, *_:Any, **__:Any) -> NoReturn:
         "Raises ValueError: only the PyTorch engine samples."
         raise UserError('sampling needs --engine pytorch')

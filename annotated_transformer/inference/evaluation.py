@@ -60,7 +60,7 @@ def eval_bleu(
         [torch.tensor(ids) for ids in rows['src']],
         lambda ids: translator.search(ids, 1, 0.), 8192)
     sources, references, hypotheses = (
-        tokenizer.source.decode(rows['src']), tokenizer.decode(rows['tgt']),
+        tokenizer.src_tokenizer.decode(rows['src']), tokenizer.decode(rows['tgt']),
         tokenizer.decode([hs[0].ids for hs in results]))
     with open(run.path / 'samples.txt', 'a', encoding='utf-8') as f:
         for s, r, h in [*zip(sources, references, hypotheses)][:3]:

@@ -101,7 +101,7 @@ class Translator:
     ) -> list[Tensor]:            # source ids of each, eos last (T_k,)
         "Prepare and tokenise source sentences."
         return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
-                self.tokenizer.source.encode(self.preprocess(sentences, 'source'))]
+                self.tokenizer.src_tokenizer.encode(self.preprocess(sentences, 'source'))]
 
     def search(self,
         ids:list[Tensor],         # source ids of sentences of similar length
@@ -115,7 +115,7 @@ class Translator:
             self.models, src, beam, alpha, n_best=n_best,
             bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)
 
-    def sampling_search(self,
+    def make_sampler(self,
         n:int,               # samples of each sentence
         temperature:float,
         top_p:float,
@@ -186,7 +186,7 @@ class Translator:
         parts = [split(text) for text in sentences]
         search:Callable[[list[Tensor]], list[list[Hypothesis]]] = partial(
             self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
-        if do_sample: search = self.sampling_search(n, temperature, top_p, seed)
+        if do_sample: search = self.make_sampler(n, temperature, top_p, seed)
         flat = self.encode([part for text_parts in parts for part in text_parts])
         results = iter(self.map_in_batches(flat, search, max_tokens // beam, progress))
         out = []
@@ -277,7 +277,7 @@ class Translator:
                 memory=stack(layer.cross_attn for layer in model.decoder.layers))
         finally:
             for m in modules: m.need_weights, m.attn_weights = False, None
-        return dict(source=t.source.convert_ids_to_tokens(src.tolist()),
+        return dict(source=t.src_tokenizer.convert_ids_to_tokens(src.tolist()),
                     target=t.convert_ids_to_tokens(tgt[1:].tolist()), **weights)
 
 # %% ../../nbs/library/inference/translator.ipynb #distinct

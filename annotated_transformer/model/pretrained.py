@@ -42,7 +42,7 @@ def _validate_config(
                         'use the config.json of a run directory')
     try: config_class = get_architecture(config['architecture']).config_class
     except (ValueError, TypeError) as e:
-        module = config.get('import_module')
+        module = config.get('user_module')
         hint = f'. The run was trained with --import {module}' if module else ''
         raise UserError(f'{path}: {e}{hint}') from e
     model = _dataclass_from_dict(config_class, config['model'], path)

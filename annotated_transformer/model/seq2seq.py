@@ -25,7 +25,7 @@ class Seq2SeqModel(nn.Module):
     define `init_state`, `decode_step` and, for other states than dicts, `reorder`."""
     architecture:str|None = None       # registered name
     config_class:Any = None            # dataclass of hyper-parameters
-    task:str = 'text'                  # what is generated; 'labels': one class label
+    task:str = 'translation'           # or 'classification': one class label
     max_target_length:int|None = None  # in tokens; None: no limit
 
     def __init_subclass__(cls, **kwargs:Any) -> None:

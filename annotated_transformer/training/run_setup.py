@@ -36,10 +36,10 @@ def _resolve_vocab(
     source:str,                # language of the source
 ) -> Recipe:
     "Fill in the settings of the model that depend on the tokens, if it has any."
-    for_text = getattr(recipe.model, 'for_text', None)
-    if for_text is None: return recipe
+    with_tokenizer = getattr(recipe.model, 'with_tokenizer', None)
+    if with_tokenizer is None: return recipe
     tokenizer = Tokenizer.load(folder)
-    return replace(recipe, model=for_text(tokenizer, source))
+    return replace(recipe, model=with_tokenizer(tokenizer, source))
 
 # %% ../../nbs/library/training/run_setup.ipynb #create-run
 def _corpus_metadata(corpus:str|tuple|DatasetDict) -> dict[str, str]:
@@ -51,7 +51,7 @@ def _custom_module(architecture:str) -> dict[str, str]:
     "The field of config.json that names the module of a user's model, if it has one."
     module = get_architecture(architecture).__module__
     builtin = module.partition('.')[0] == 'annotated_transformer'
-    return {} if builtin or module == '__main__' else dict(import_module=module)
+    return {} if builtin or module == '__main__' else dict(user_module=module)
 
 def _create_run(
     run:RunDirectory,
@@ -62,9 +62,9 @@ def _create_run(
 ) -> None:
     """Link the data into the run directory and write, last, config.json:
     a directory that has one is complete."""
-    key = _dataset_hash(recipe.preparation, corpus, data_dir, finetune_from)
+    key = _dataset_hash(recipe.preprocessing_config, corpus, data_dir, finetune_from)
     store = run.path.resolve().parent / '.data' / key
-    preprocess_corpus(recipe.preparation, corpus, data_dir, store, finetune_from)
+    preprocess_corpus(recipe.preprocessing_config, corpus, data_dir, store, finetune_from)
     _create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
     shutil.copytree(store, run.data, copy_function=_hardlink_or_copy)
     checksums = {}
@@ -80,7 +80,7 @@ def _create_run(
     config = recipe_to_dict(recipe) | metadata | dict(
         pad_id=Tokenizer.load(run).pad_id, **_custom_module(recipe.architecture),
         data_dir=data_dir and str(data_dir), dataset_hash=key,
-        matmul_backend=_matmul_backend(recipe),
+        resolved_matmul_backend=_matmul_backend(recipe),
         tokenizer_sha256=checksums['tokenizer'],
         source_tokenizer_sha256=checksums.get('source'),
         versions={package: version(package) for package in packages}) | init
@@ -130,7 +130,7 @@ def _init_model(
     if finetune_from: model.load_state_dict(
         load_weights(finetune_from.weights_file(), model), strict=False)
     if recipe.cpu_matmul_backend != 'pytorch':
-        optimize_for_training(model, config.get('matmul_backend') or 'pytorch')
+        optimize_for_training(model, config.get('resolved_matmul_backend') or 'pytorch')
     if recipe.gradient_checkpointing: enable_gradient_checkpointing(model)
     return model.train()
 
@@ -170,7 +170,7 @@ def _resume_run(
             f'{run} was started with a different {_format_differences(changes)}: '
             f'resume with the same settings, {hint}')
     tokenizer = run if finetune_from else None
-    key = _dataset_hash(recipe.preparation, corpus, data_dir, tokenizer)
+    key = _dataset_hash(recipe.preprocessing_config, corpus, data_dir, tokenizer)
     if key != run.config.get('dataset_hash'): raise UserError(
         f'the text of {_resolve_corpus(corpus)[0]} in {data_dir} has changed since '
         f'{run} was started: restore it, {hint}')

@@ -154,7 +154,7 @@ def train(
         run, recipe, corpus, data_dir, resume, skip_corrupt, finetune_from=init_run)
     try:
         checkpoint = _run_on_main(accelerator, prepare, long_timeout_group)
-        if report_to: accelerator.init_trackers('tracked')
+        if report_to: accelerator.init_trackers('annotated_transformer')
         model = _init_model(
             recipe, run, model, init_run if checkpoint is None else None)
         _train_loop(recipe, run, accelerator, checkpoint, model, callback)

@@ -94,7 +94,7 @@ def _serialize_tokenizer(
     tokens = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
     scores = [None if special(i) else sp.get_score(i) for i in range(len(tokens))]
     ranks = {token: s for token, s in zip(tokens, scores) if s is not None}
-    if tokenizer.source is not tokenizer or any(
+    if tokenizer.src_tokenizer is not tokenizer or any(
             _apply_merges(ranks, s) != sp.encode(s, out_type=str) for s in sentences):
         raise UserError('the page needs a tokenizer of byte pairs of raw text, shared '
                         'by source and target: this is another')

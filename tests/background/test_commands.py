@@ -45,7 +45,7 @@ def test_not_theirs(capfd, corpus, tmp_path, name):
     before = snapshot_dir(out)
     for to in 'ctranslate2', 'transformers', 'onnx':
         result = run_in_process(capfd, 'export', out, '--format', to, '--output_dir', tmp_path / to)
-        assert_user_error(result, 'Transformer')
+        assert_user_error(result, "not 'transformer'")
     assert snapshot_dir(out) == before
 
 @pytest.mark.parametrize('name, field, message', [

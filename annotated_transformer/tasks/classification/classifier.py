@@ -62,7 +62,7 @@ class Classifier(Seq2SeqModel):
     """An encoder-only classifier: encoder (sections 3.1 to 3.5), pooling, linear layer.
     A subclass that overrides a `make_…` is the same model with another part."""
     config_class = ClassifierConfig
-    task = 'labels'
+    task = 'classification'
     config: ClassifierConfig
 
     def __init__(self,
@@ -151,7 +151,7 @@ class TextClassifier(Translator):
     ) -> list[list[tuple[str, float]]]:   # (label, probability), the likeliest first
         """The most probable labels of each text, cut to max_len tokens. Raises
         ValueError if the model is not a classifier, or naming a text that is empty."""
-        if any(m.task != 'labels' for m in self.models): raise UserError(
+        if any(m.task != 'classification' for m in self.models): raise UserError(
             'this run is not a classifier: train with a recipe such as classify_small')
         models = cast(list[Classifier], self.models)
         validate_fields(dict(top_k=top_k), 'top_k', ge=1)

@@ -19,11 +19,11 @@ from ...utils.validation import UserError
 # %% ../../../nbs/lab/next_word.ipynb #config
 @dataclass(frozen=True)
 class _NextWordConfig(TransformerConfig):
-    "A Transformer's fields, and what its decoder counts, set by `for_text`."
+    "A Transformer's fields, and what its decoder counts, set by `with_tokenizer`."
     word_id: int|None = None    # the target's token for a word, XX
     tokens_per_word: int|None = None   # source tokens of a word
 
-    def for_text(self,
+    def with_tokenizer(self,
         tokenizer:Tokenizer,
         source:str,             # the source language, 'words' or 'tagged'
     ) -> '_NextWordConfig':
@@ -69,7 +69,7 @@ class NextWord(Transformer):
         super().__init__(config, pad_id)
         if None in (config.word_id, config.tokens_per_word): raise ValueError(
             'word_id and tokens_per_word are not set: call '
-            'config.for_text(tokenizer, source)')
+            'config.with_tokenizer(tokenizer, source)')
         self.next_word_proj = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def next_word_embedding(self,

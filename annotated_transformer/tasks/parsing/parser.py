@@ -31,7 +31,7 @@ from ...utils.validation import UserError
 class Parser(Translator):
     "A trained constituency parser: sentences in, trees out."
     constrained = True     # search only for trees
-    extra = 300            # tokens that a tree may have more than its source, §6.3
+    max_extra_tokens = 300            # tokens that a tree may have more than its source, §6.3
 
     @classmethod
     def from_pretrained(cls,
@@ -61,7 +61,7 @@ class Parser(Translator):
     ) -> list[str]:
         "Replace the unknown words of a source as in training."
         if side == 'target': return list(sentences)
-        tokenizer = self.tokenizer.source
+        tokenizer = self.tokenizer.src_tokenizer
         tokens = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         vocab = {t[1:] for t in tokens if t[0] == '▁'}
         return [' '.join(_replace_rare_words(line.split(), vocab))
@@ -72,7 +72,7 @@ class Parser(Translator):
     ) -> list[Tensor]:
         "Source ids, eos last; one a word, also where unknown words are neighbours."
         t = self.tokenizer
-        ids = [t.source.encode(line.split(' '))
+        ids = [t.src_tokenizer.encode(line.split(' '))
                for line in self.preprocess(sentences, 'source')]
         return [torch.tensor(sum(words, []) + [t.eos_id]) for words in ids]
 
@@ -85,13 +85,13 @@ class Parser(Translator):
         "Beam search as `Translator.search`, only for trees if `constrained`."
         t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
         src = pad_sequence(ids, True, t.pad_id).to(self.device)
-        _, limits = _prepare_search(self.models, src, self.extra, beam)
+        _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
         allow = None
         if self.constrained:
             n_words = [(len(i) - 1) // tokens_per_word for i in ids]
             allow = tree_constraint(t.convert_ids_to_tokens(range(t.vocab_size)),
                                     n_words, limits, t.eos_id)
-        return beam_search(self.models, src, beam, alpha, self.extra, n_best, allow,
+        return beam_search(self.models, src, beam, alpha, self.max_extra_tokens, n_best, allow,
                            bos_id=t.bos_id, eos_id=t.eos_id)
 
 # %% ../../../nbs/63c_parsing.ipynb #why-not
