@@ -107,7 +107,7 @@ class Recipe:
         if self.schedule.peak_lr is None and not hasattr(self.model, 'd_model'):
             raise UserError(
                 f'peak_lr is required: {config_type.__name__} has no d_model')
-        _validate_types(self.preprocessing_config)          # whose __post_init__ checks the rest
+        _validate_types(self.preprocessing_config)   # also runs its __post_init__
 
     @property
     def preprocessing_config(self) -> PreprocessingConfig:

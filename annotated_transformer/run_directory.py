@@ -67,7 +67,8 @@ class RunDirectory:
         is not the model's."""
         tokenizer, model_config = Tokenizer.load(self.path), self.config['model']
         V = model_config['vocab_size']
-        source = 'source', tokenizer.src_tokenizer, model_config.get('src_vocab_size') or V
+        src_vocab_size = model_config.get('src_vocab_size') or V
+        source = 'source', tokenizer.src_tokenizer, src_vocab_size
         for name, t, size in ('target', tokenizer, V), source:
             if t.vocab_size != size: raise UserError(
                 f'{self}: the {name} tokenizer has {t.vocab_size} tokens, '
@@ -195,7 +196,8 @@ def load_model(
     model = build_model(config['architecture'], model_config, config['pad_id'])
     model.load_state_dict(load_weights(path, model), strict=False)
     if config.get('cpu_matmul_backend') != 'pytorch':
-        optimize_for_inference(model, config.get('resolved_matmul_backend') or 'pytorch')
+        backend = config.get('resolved_matmul_backend') or 'pytorch'
+        optimize_for_inference(model, backend)
     return model.eval()
 
 # %% ../nbs/library/run_directory.ipynb #check-alike

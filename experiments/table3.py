@@ -92,7 +92,7 @@ def write(path, value):
     new = path.with_suffix(f'.{os.getpid()}'); new.write_text(json.dumps(value)); new.replace(path)
 
 def main(a):
-    rows = select_rows(a.table_for)
+    rows = select_rows(a.rows)
     if a.dry_run: return estimate(rows, a)
     if a.scale == 'mini': torch.set_num_threads(1)
     name = '_'.join(a.corpus)

@@ -101,7 +101,8 @@ class Translator:
     ) -> list[Tensor]:            # source ids of each, eos last (T_k,)
         "Prepare and tokenise source sentences."
         return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
-                self.tokenizer.src_tokenizer.encode(self.preprocess(sentences, 'source'))]
+                self.tokenizer.src_tokenizer.encode(
+                    self.preprocess(sentences, 'source'))]
 
     def search(self,
         ids:list[Tensor],         # source ids of sentences of similar length

@@ -64,7 +64,8 @@ def _create_run(
     a directory that has one is complete."""
     key = _dataset_hash(recipe.preprocessing_config, corpus, data_dir, finetune_from)
     store = run.path.resolve().parent / '.data' / key
-    preprocess_corpus(recipe.preprocessing_config, corpus, data_dir, store, finetune_from)
+    preprocess_corpus(
+        recipe.preprocessing_config, corpus, data_dir, store, finetune_from)
     _create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
     shutil.copytree(store, run.data, copy_function=_hardlink_or_copy)
     checksums = {}

@@ -57,7 +57,7 @@ def test_nothing_to_begin_with(own, capfd, tmp_path):
     french(tmp_path / 'text')
     assert_user_error(tune(capfd, tmp_path / 'none', tmp_path), 'none contains no config.json')
     (own / 'model.safetensors').unlink()
-    assert_user_error(tune(capfd, own, tmp_path), 'holds no model.safetensors: finish the run')
+    assert_user_error(tune(capfd, own, tmp_path), 'contains no model.safetensors: finish the run')
 
 def test_unknown_tokens_are_counted(trained, capfd, tmp_path):
     "The small tokenizer has no bytes to fall back on: text in another script is unknown to it, and the user hears how much."

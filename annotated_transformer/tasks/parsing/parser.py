@@ -31,7 +31,7 @@ from ...utils.validation import UserError
 class Parser(Translator):
     "A trained constituency parser: sentences in, trees out."
     constrained = True     # search only for trees
-    max_extra_tokens = 300            # tokens that a tree may have more than its source, §6.3
+    max_extra_tokens = 300   # of a tree, beyond the length of its source, §6.3
 
     @classmethod
     def from_pretrained(cls,
@@ -91,7 +91,8 @@ class Parser(Translator):
             n_words = [(len(i) - 1) // tokens_per_word for i in ids]
             allow = tree_constraint(t.convert_ids_to_tokens(range(t.vocab_size)),
                                     n_words, limits, t.eos_id)
-        return beam_search(self.models, src, beam, alpha, self.max_extra_tokens, n_best, allow,
+        return beam_search(self.models, src, beam, alpha, self.max_extra_tokens,
+                           n_best, allow,
                            bos_id=t.bos_id, eos_id=t.eos_id)
 
 # %% ../../../nbs/63c_parsing.ipynb #why-not
