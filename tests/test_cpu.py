@@ -16,9 +16,10 @@ from annotated_transformer import cpu as processors
 from annotated_transformer.cpu import _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_inference, optimize_for_training
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.model.layers import Stack
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.run_setup import _init_model
 from annotated_transformer.training.train_step import Objective, enable_gradient_checkpointing, train_step
@@ -164,7 +165,14 @@ def test_a_run_has_the_cheaper_dropout(tmp_path):
     train(recipe, ('numbers', 'en', 'de'), out)
     assert type(_init_model(recipe, RunDirectory(out)).src_position.dropout) is _FastDropout
     off = replace(recipe, cpu_matmul_backend='pytorch')                # one field, and every layer is PyTorch's
-    assert {type(m).__module__.partition('.')[0] for m in _init_model(off, RunDirectory(out)).modules() if isinstance(m, (nn.Linear, nn.Dropout))} == {'torch', 'annotated_transformer'}
+    layers = [type(m) for m in _init_model(off, RunDirectory(out)).modules()]
+    assert nn.Dropout in layers and not {_FastDropout, _OneDNNLinear} & {*layers}
+    decoders = []
+    for backend in 'auto', 'pytorch':                                  # and of the search, when the run is opened
+        config = json.loads((out / 'config.json').read_text()) | dict(cpu_matmul_backend=backend)
+        (out / 'config.json').write_text(json.dumps(config))
+        decoders.append(type(load_model(out).decoder))
+    assert decoders[0] is not Stack and decoders[1] is Stack
 
 @pytest.mark.parametrize('beam', [1, 3, 7])
 @pytest.mark.parametrize('settings', [{}, dict(norm='pre', positions='learned', max_len=40)])

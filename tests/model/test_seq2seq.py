@@ -4,12 +4,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from annotated_transformer.cpu import optimize_for_inference
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.inference.sampling import sample
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.feed_forward import FeedForward
-from annotated_transformer.model.seq2seq import incremental_logits
+from annotated_transformer.model import seq2seq
+from annotated_transformer.model.layers import Stack
+from annotated_transformer.model.seq2seq import incremental_logits, register_architecture
 from annotated_transformer.model.transformer import Transformer
 
 
@@ -68,6 +71,27 @@ def test_an_attention_with_positions_is_decoded_as_it_is_trained(kind, positions
             assert abs(log_p.gather(1, torch.tensor([*h.ids, 3])[:, None]).sum().item() - h.log_prob) < 1e-4
     if kind in (Rotary, Distance):                                                         # it does see positions
         assert (model(MultiHeadAttention, positions=positions)(SRC, TGT) - m(SRC, TGT)).abs().max() > 1e-3
+
+def test_cross_attention_is_given_the_position_of_the_query():
+    "A position-aware attention in every place decodes step by step as it is trained."
+    class Everywhere(Transformer):
+        def make_attention(self, role): return Rotary(self.config.d_model, self.config.h)
+    torch.manual_seed(0)
+    m = Everywhere(TransformerConfig(20, N=2, d_model=16, d_ff=16, h=2, P_drop=0., positions='none')).eval()
+    torch.testing.assert_close(incremental_logits(m, SRC, TGT), m(SRC, TGT), rtol=0, atol=1e-5)
+
+@pytest.mark.parametrize('kind, optimized', [(MultiHeadAttention, True), (Rotary, False), (Distance, False)])
+def test_the_cpu_changes_the_decoder_of_the_paper_alone(kind, optimized):
+    m = model(kind)
+    assert (type(optimize_for_inference(m).decoder) is Stack) != optimized
+
+def test_a_name_is_for_one_architecture(monkeypatch):
+    monkeypatch.setattr(seq2seq, '_REGISTRY', {})
+    class Transformer2(Transformer): pass
+    class Transformer3(Transformer): pass
+    with pytest.raises(ValueError, match="'transformer' is already registered for Transformer"): register_architecture('transformer')(Transformer2)
+    register_architecture('second')(Transformer2)
+    with pytest.raises(ValueError, match="'second' is already registered for Transformer2"): register_architecture('second')(Transformer3)
 
 @pytest.mark.parametrize('kind, part', [(Indexed, 'attention'), (Running, 'feed_forward')])
 def test_no_search_writes_with_a_part_that_the_cache_does_not_suit(kind, part):
