@@ -32,8 +32,10 @@ _Preprocessing = Literal[_PREPROCESSING]  # type: ignore[valid-type]
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class DataConfig:
     "Preprocessing and batching, §5.1."
-    max_tokens: _PositiveInt = 25_000  # padded tokens per side of a batch (all GPUs)
-    preprocessing: _Preprocessing = 'raw'  # of the text before the subword tokenizer
+    # padded tokens per side of the batch of a step, over all GPUs and micro-batches
+    max_tokens: _PositiveInt = 25_000
+    # subwords (raw, moses_lc) or words; classification: labels (subwords), characters
+    preprocessing: _Preprocessing = 'raw'
     byte_fallback: bool = True  # encode unknown characters as bytes (256 of vocab_size)
     overlong: Literal['drop', 'error', 'truncate'] = 'drop'  # pairs longer than max_len
 
@@ -46,7 +48,8 @@ class OptimizationConfig:
     momentum: _Fraction = 0.        # momentum of sgd
     # gradient norm above which gradients are clipped; no clipping if None
     max_grad_norm: _PositiveFloat | None = None
-    gradient_accumulation_steps: _PositiveInt = 1  # micro-batches per step and process
+    # micro-batches that each process splits its batch into
+    gradient_accumulation_steps: _PositiveInt = 1
 
     def __post_init__(self) -> None:
         if self.weight_decay and self.optimizer == 'adam':
@@ -59,8 +62,8 @@ class OptimizationConfig:
 class ScheduleConfig:
     "Number of training steps and learning rate schedule, §5.2 and §5.3."
     max_steps: _PositiveInt = 100_000  # optimizer steps
-    warmup_steps: _PositiveInt = 4000  # steps of linear warm-up (equation 3)
-    # learning rate after warm-up; that of equation 3 if None
+    warmup_steps: _PositiveInt = 4000  # steps of linear warm-up
+    # learning rate after warm-up; that of equation 3 of the paper if None
     peak_lr: _PositiveFloat | None = None
     # learning rate schedule after warm-up
     lr_scheduler_type: Literal['inverse_sqrt', 'cosine', 'constant'] = 'inverse_sqrt'
@@ -69,7 +72,8 @@ class ScheduleConfig:
 class CheckpointConfig:
     """Validation, checkpoints and their average, §6.1. Raises ValueError on an interval
     that cannot be read."""
-    save_every: str = '10 minutes'  # validate and save; or '1 epoch', '500 steps'
+    # how often to validate and save: '10 minutes', '1 epoch', '500 steps'
+    save_every: str = '10 minutes'
     average_checkpoints: _PositiveInt = 5  # checkpoints to keep and to average
     # stop after this many validations without improvement; never if None
     early_stopping_patience: _PositiveInt | None = None
@@ -94,7 +98,7 @@ class Recipe:
     seed: Annotated[int, Field(ge=0, lt=2**23)] = 0
     # save memory: recompute the activations of each layer in the backward pass
     gradient_checkpointing: bool = False
-    # matrix multiplication on a CPU; auto takes the faster one
+    # matmuls on a CPU: auto takes the faster; pytorch: no other CPU optimisation either
     cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto'
 
     def __post_init__(self) -> None:

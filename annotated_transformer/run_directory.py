@@ -40,7 +40,7 @@ class RunDirectory:
         self.average_file = self.path / WEIGHTS_FILE     # mean of the last checkpoints
         self.best_file = self.path / 'best.safetensors'  # lowest validation loss
         self.checkpoint_dir = self.path / 'checkpoints'
-        self.data = self.path / 'data'                   # train, valid, test
+        self.data = self.path / 'data'    # tokenised data set: train, valid, test
         self.lock = FileLock(self.path / _LOCK_FILE)
 
     def __fspath__(self) -> str: return str(self.path)
@@ -48,8 +48,9 @@ class RunDirectory:
 
     @property
     def config(self) -> dict[str, Any]:
-        """config.json, with the fields that a model needs and the tokenizer's checksum
-        verified. Raises FileNotFoundError, or ValueError naming file and field."""
+        """Content of config.json. The fields that a model needs and the tokenizer's
+        checksum are checked. Raises FileNotFoundError, or ValueError naming file and
+        field."""
         if not self.config_file.is_file(): raise FileNotFoundError(
             f'{self} contains no {self.config_file.name}: is it a run directory?')
         config = _validate_config(read_json(self.config_file), str(self.config_file))
@@ -84,18 +85,18 @@ class RunDirectory:
 
     def checkpoints(self,
         kind:str='step',  # 'step' (saved on schedule), 'interrupted', or '*' for both
-    ) -> list[Path]:      # complete checkpoints, oldest first
+    ) -> list[Path]:      # oldest first
         """Checkpoint folders such as `checkpoints/step-00001234`, each with
         model.safetensors, training.pt and SHA256SUMS."""
         return sorted(self.checkpoint_dir.glob(f'{kind}-????????'),
                       key=lambda p: p.name[-8:])
 
     def newest_checkpoint(self,
-        # rename corrupt checkpoints to NAME.corrupt and take the previous one
+        # rename corrupt checkpoints to NAME.corrupt and go back to an earlier one
         skip_corrupt:bool=False,
-    ) -> Path | None:  # None if there is no checkpoint
+    ) -> Path | None:  # None if there is none, or all were corrupt
         """The newest checkpoint, its checksums verified. Raises ValueError naming the
-        file if it is corrupt."""
+        corrupt file, unless `skip_corrupt`."""
         for path in reversed(self.checkpoints('*')):
             try: _verify_checksums(path); return path
             except ValueError as e:
@@ -107,7 +108,7 @@ class RunDirectory:
         return None
 
     def weights_file(self,
-        name:str|Path='average',  # or 'best', 'last', or a .safetensors file in the run
+        name:str|Path='average',  # or 'best', 'last', or path of a .safetensors file
     ) -> Path:
         """Path of a weights file. Raises ValueError on an unknown name,
         FileNotFoundError if there is no such file."""
@@ -118,10 +119,14 @@ class RunDirectory:
             validate_fields(dict(weights=name), 'weights', choices=files)
         path = files.get(str(name), Path(name))
         if not path.is_relative_to(self.path): path = self.path / path
+        hints = dict(
+            average='finish the run with --resume, or average its checkpoints with '
+                    f'`transformer_average {shlex.quote(str(self))}`',
+            best='it is written at the first validation of the run',
+            last='it is written with the first checkpoint of the run')
         if not path.is_file(): raise FileNotFoundError(
-            f'{self} contains no {os.path.relpath(path, self.path)}: finish the run '
-            'with --resume, or average its checkpoints with '
-            f'`transformer_average {shlex.quote(str(self))}`')
+            f'{self} contains no {os.path.relpath(path, self.path)}: '
+            + hints.get(str(name), 'use one of average, best, last'))
         return path
 
     def metrics(self,
@@ -145,16 +150,18 @@ class RunDirectory:
         dataset:str,                  # name of the data set
         data_dir:str|Path|None=None,  # its files, which must lie elsewhere
     ) -> None:
-        """Create the folder and lock it for one training. Raises FileExistsError if it
-        holds other files or another run, ValueError if its name cannot be used."""
+        """Create the folder, or open the run in it, and lock it for one training.
+        Raises FileExistsError if it contains other files or overlaps with `data_dir`,
+        RunLockedError if another process holds the lock, ValueError if its name cannot
+        be used."""
         name = os.fsencode(self.path).decode(errors='replace')
         if ',' in name: raise UserError(
             f'--output_dir {name}: a comma separates the members of an ensemble, '
             'choose a name without one')
         if re.match(r'~|[\w+.-]+:/|(data|file|local):|.*(::|\ufffd)', name):
             raise UserError(
-                f'--output_dir {name}: libraries would read this name as another path, '
-                'choose one in UTF-8 without ::, URL scheme or leading ~')
+                f'--output_dir {name}: this name would be read as a URL or as a home '
+                'directory, choose one in UTF-8, without ::, URL scheme or leading ~')
         if data_dir is not None:
             out, text = self.path.resolve(), Path(data_dir).resolve()
             # the other data sets read every file of their folder
@@ -172,19 +179,23 @@ class RunDirectory:
 # %% ../nbs/library/run_directory.ipynb #verify
 def _verify_checksums(checkpoint:Path) -> None:
     "Raises ValueError naming a file of a checkpoint that is missing or corrupt."
+    checksums_file = checkpoint / _CHECKSUMS_FILE
+    files = checkpoint / WEIGHTS_FILE, checkpoint / _TRAINING_STATE_FILE
     try:
-        lines = (checkpoint / _CHECKSUMS_FILE).read_text().splitlines()
-        checksums = dict(line.split()[::-1] for line in lines)
-    except (OSError, ValueError): checksums = {}
-    for path in checkpoint / WEIGHTS_FILE, checkpoint / _TRAINING_STATE_FILE:
-        if not path.is_file() or _sha256_file(path) != checksums.get(path.name):
-            raise UserError(f'{path} is corrupt or missing: '
-                            f'its checksum is not the one in {_CHECKSUMS_FILE}')
+        lines = checksums_file.read_text().splitlines()
+        checksum_of = dict(line.split()[::-1] for line in lines)
+        checksums = [checksum_of[path.name] for path in files]
+    except (OSError, ValueError, KeyError) as e:
+        raise UserError(f'{checksums_file} is corrupt or missing') from e
+    for path, checksum in zip(files, checksums):
+        if not path.is_file() or _sha256_file(path) != checksum: raise UserError(
+            f'{path} is corrupt or missing: '
+            f'its checksum is not the one in {_CHECKSUMS_FILE}')
 
 # %% ../nbs/library/run_directory.ipynb #load-model
 def load_model(
     run_dir:str|os.PathLike,     # folder that training wrote
-    weights:str|Path='average',  # or 'best', 'last', or a .safetensors file in the run
+    weights:str|Path='average',  # or 'best', 'last', or the path of a .safetensors file
 ) -> Seq2SeqModel:               # the trained model, in evaluation mode
     """Load a trained model. Raises FileNotFoundError naming what is missing, ValueError
     naming a file that is corrupt or does not match the others."""
@@ -204,14 +215,15 @@ def load_model(
 def _check_ensemble(runs:list[RunDirectory]) -> None:
     """Raises ValueError if runs cannot form an ensemble, naming what differs: task,
     languages, preprocessing or tokenizer."""
-    def interface(run:RunDirectory) -> dict[str, Any]:
+    def settings(run:RunDirectory) -> dict[str, Any]:
         c = run.config
-        return dict(source=c['source_lang'], target=c['target_lang'],
+        return dict(source_lang=c['source_lang'], target_lang=c['target_lang'],
                     preprocessing=c['preprocessing'],
                     task=get_architecture(c['architecture']).task,
-                    tokenizer=[_sha256_file(p)[:8] for p in _tokenizer_files(run.path)])
+                    tokenizer_sha256=' and '.join(
+                        _sha256_file(p)[:8] for p in _tokenizer_files(run.path)))
     for other in runs[1:]:
-        differences = _diff_settings(interface(runs[0]), interface(other))
+        differences = _diff_settings(settings(runs[0]), settings(other))
         for name, (a, b) in differences.items(): raise UserError(
             f'{runs[0]} and {other} cannot form an ensemble: {name} is {a} in the '
             f'first, {b} in the second')

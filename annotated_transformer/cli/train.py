@@ -58,20 +58,25 @@ def _resolve_recipe(
         f'--dataset {dataset} needs a --recipe, such as multi30k_tiny for thousands of '
         'sentences or base for millions')
 
+# %% ../../nbs/library/cli/train.ipynb #train-command
 @_with_recipe_options(_resolve_recipe)
 def transformer_train(
     recipe:str|None=None,         # multi30k_tiny, base, big …; or a .yaml or .json file
-    dataset:str='numbers',        # numbers, multi30k, wmt14, treebank …; text (files)
+    dataset:str='numbers',        # numbers, multi30k, wmt14 …; text (your files), hub
     source_lang:str|None=None,    # source language: file suffix or column in --data_dir
-    target_lang:str|None=None,    # target language, likewise
-    data_dir:str|None=None,       # folder of train.SRC, train.TGT (or .gz), or TSV file
+    target_lang:str|None=None,    # target language: file suffix or column in --data_dir
+    # folder of train.SRC, train.TGT (or .gz), or a TSV file; OWNER/NAME for hub
+    data_dir:str|None=None,
     output_dir:str='runs/demo',   # run directory to write
     resume:bool=False,            # resume the run in --output_dir, or start it
-    skip_corrupt:bool=False,      # with --resume: skip corrupt checkpoints
-    report_to:str|None=None,      # log metrics to tensorboard, wandb …, too
+    # with --resume: rename corrupt checkpoints to NAME.corrupt, use an earlier one
+    skip_corrupt:bool=False,
+    report_to:str|None=None,      # also log metrics to tensorboard, wandb …
     finetune_from:str|None=None,  # run to fine-tune: its weights, tokenizer and recipe
-    eval_bleu_samples:int=0,      # sentences for BLEU at each validation; 0: no BLEU
-    architecture:str|None=None,   # registered model, if not the recipe's; see --import
+    # validation sentences translated for BLEU at each validation; 0: no BLEU
+    eval_bleu_samples:int=0,
+    # name of a registered model class, by default the recipe's; see --import
+    architecture:str|None=None,
     **overrides:Any,              # field → value
 ) -> None:
     """Train a model. Each field of the recipe is an option, with its default value.

@@ -9,12 +9,16 @@ __all__ = ['length_penalty', 'Hypothesis', 'beam_search']
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 import torch
 from torch import Tensor
 from ..utils.validation import (
     UserError, validate_fields, _check_host_memory)
 from ..model.seq2seq import Seq2SeqModel, check_incremental
 from ..cpu import _top_k
+
+# Shapes: B sources that are searched, n prefixes of each, R = B·n rows of the states,
+# t tokens of a prefix (bos counted), V tokens of the vocabulary
 
 # %% ../../nbs/61a_generation.ipynb #length-penalty
 def length_penalty(
@@ -36,13 +40,13 @@ class Hypothesis:
 # %% ../../nbs/61a_generation.ipynb #ended
 def _is_done(
     hypotheses:list[Hypothesis],  # finished hypotheses of one sentence
-    best_log_prob:float,          # of its best live prefix, -inf when none is live
+    best_log_prob:float,          # of its best active prefix, -inf if there is none
     max_length:int,               # of a hypothesis, eos counted
     n_best:int,                   # how many hypotheses are returned
     alpha:float,
 ) -> bool:
-    """True when no live prefix can still enter the best `n_best`:
-    its score is at most best_log_prob / length_penalty(max_length)."""
+    """True when no active prefix can still enter the best `n_best`: the score of a
+    prefix is at most best_log_prob / length_penalty(max_length)."""
     if best_log_prob == -math.inf: return True
     if len(hypotheses) < n_best: return False
     return (best_log_prob / length_penalty(max_length, alpha)
@@ -52,53 +56,64 @@ def _is_done(
 @torch.no_grad()
 def _next_log_probs(
     models:list[Seq2SeqModel],  # several: an ensemble, their probabilities are averaged
-    states:list[dict],          # of each model, as `init_state` returns it
+    states:list[Any],           # of each model, as `init_state` returns it
     token:Tensor,               # the newest token of each prefix (R,)
 ) -> Tensor:                    # (R, V)
     "Log-probabilities of the next token, in at least 32 bits."
-    each = []
+    log_probs = []
     for model, state in zip(models, states):
         logits = model.decode_step(state, token)                      # (R, V)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        each.append(torch.log_softmax(logits, -1, out=logits))        # in place
-    if len(each) == 1: return each[0]
-    return torch.stack(each).logsumexp(0) - math.log(len(each))
+        log_probs.append(torch.log_softmax(logits, -1, out=logits))   # in place
+    if len(log_probs) == 1: return log_probs[0]
+    return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
 
 # %% ../../nbs/61a_generation.ipynb #extend
 def _advance_beams(
-    lprobs:Tensor,  # log-probability of each prefix followed by each token (B, n, V)
+    log_probs:Tensor,  # of each prefix followed by each token (B, n, V)
     beam:int,
     eos_id:int,
-# (log_prob, beam_idx, token) of the live prefixes, each (B, beam);
+# (log_prob, beam_idx, token) of the active prefixes, each (B, beam);
 # [(row, beam_idx, log_prob)] of the finished ones
 ) -> tuple[tuple[Tensor, Tensor, Tensor], list[tuple[int, int, float]]]:
     """The best `beam` continuations without eos, best first,
     and those with eos among the best `beam`."""
-    V = lprobs.size(-1)
-    best, flat_idx = _top_k(lprobs.flatten(1), 2 * beam)     # of (B, n·V): (B, 2·beam)
+    V = log_probs.size(-1)
+    best, flat_idx = _top_k(log_probs.flatten(1), 2 * beam)          # (B, 2·beam)
     beam_idx, token = flat_idx // V, flat_idx % V
     is_eos = token == eos_id
-    row, rank = (is_eos & (best > -math.inf))[:, :beam].nonzero(as_tuple=True)
-    finished = list(zip(row.tolist(), beam_idx[row, rank].tolist(),
-                        best[row, rank].tolist()))
-    log_prob, rank = best.masked_fill(is_eos, -math.inf).topk(min(beam, best.size(1)))
-    return (log_prob, beam_idx.gather(1, rank), token.gather(1, rank)), finished
+    row, index = (is_eos & (best > -math.inf))[:, :beam].nonzero(as_tuple=True)
+    finished = list(zip(row.tolist(), beam_idx[row, index].tolist(),
+                        best[row, index].tolist()))
+    log_prob, index = best.masked_fill(is_eos, -math.inf).topk(min(beam, best.size(1)))
+    return (log_prob, beam_idx.gather(1, index), token.gather(1, index)), finished
+
+def _append_tokens(
+    ids:Tensor,              # prefixes (B, n, t)
+    rows:Tensor,             # sources to keep, rows of the batch (B',)
+    beam_idx:Tensor,         # prefix that each new one continues (B', n')
+    token:Tensor,            # token that follows it (B', n')
+) -> tuple[Tensor, Tensor]:  # new prefixes (B', n', t+1), their states' rows (B'·n',)
+    "Append a token to each prefix that is continued."
+    prefixes = ids[rows].take_along_dim(beam_idx[..., None], 1)
+    state_idx = (ids.size(1) * rows[:, None] + beam_idx).flatten()
+    return torch.cat([prefixes, token[..., None]], 2), state_idx
 
 # %% ../../nbs/61a_generation.ipynb #rule-out
 def _mask_log_probs(
-    lprobs:Tensor,                  # (B, n, V), changed in place
+    log_probs:Tensor,               # (B, n, V), changed in place
     suppress_tokens:list[int],      # bos and padding
     at_max_length:list[bool],       # whether only eos may follow, for each source
     eos_id:int,
     allowed_mask:Tensor|None=None,  # which tokens may follow (B, n, V)
 ) -> None:
     "Set the log-probability of every forbidden token to -inf."
-    lprobs[..., suppress_tokens] = -math.inf
+    log_probs[..., suppress_tokens] = -math.inf
     if any(at_max_length):
-        eos_lprobs = lprobs[at_max_length][..., eos_id]
-        lprobs[at_max_length] = -math.inf
-        lprobs[at_max_length, :, eos_id] = eos_lprobs
-    if allowed_mask is not None: lprobs.masked_fill_(~allowed_mask, -math.inf)
+        eos_log_probs = log_probs[at_max_length][..., eos_id]
+        log_probs[at_max_length] = -math.inf
+        log_probs[at_max_length, :, eos_id] = eos_log_probs
+    if allowed_mask is not None: log_probs.masked_fill_(~allowed_mask, -math.inf)
 
 # %% ../../nbs/61a_generation.ipynb #ready
 def _check_search(
@@ -106,7 +121,7 @@ def _check_search(
     alpha:float,   # 0 to 10
     n_best:int=1,  # 1 to beam
 ) -> None:
-    "Check the settings of a search, for every engine. Raises UserError."
+    "Check the settings of a beam search. Raises ValueError if one is out of range."
     validate_fields(dict(beam=beam), 'beam', ge=1, le=10_000)
     validate_fields(dict(alpha=alpha), 'alpha', ge=0, le=10)
     validate_fields(dict(n_best=n_best), 'n_best', ge=1, le=beam)
@@ -115,8 +130,8 @@ def _init_states(
     models:list[Seq2SeqModel],
     src:Tensor,                 # (B, T_k)
     bos_id:int,
-) -> list[dict]:                # the state of each model
-    "Encode the sources with each model. Raises UserError as `check_incremental`."
+) -> list[Any]:                 # the state of each model
+    "Encode the sources with each model. Raises ValueError as `check_incremental`."
     for model in models: check_incremental(model, src, bos_id)
     return [model.init_state(src) for model in models]
 
@@ -125,15 +140,16 @@ def _prepare_search(
     src:Tensor,                              # source ids with eos, padded (B, T_k)
     max_extra_tokens:int,                    # target tokens beyond the source's length
     beam:int=1,
-) -> tuple[list[Seq2SeqModel], list[int]]:   # models; max length of each source's
+) -> tuple[list[Seq2SeqModel], list[int]]:   # models; max target lengths
     """The models as a list, and the maximum length of each translation, eos counted.
-    Raises UserError if a model is in training mode, if the vocabularies differ, or if
-    memory is too small."""
+    Raises ValueError if a model is in training mode, if models differ in vocab_size or
+    pad_id, or if memory is too small."""
     models = models if isinstance(models, (list, tuple)) else [models]
     validate_fields(dict(max_extra_tokens=max_extra_tokens), 'max_extra_tokens', ge=0)
     _check_host_memory(8 * beam * models[0].config.vocab_size, f'beam={beam}')
     if len({(m.config.vocab_size, m.pad_id) for m in models}) > 1: raise UserError(
-        'an ensemble needs one vocabulary: the models have different vocabularies')
+        'the models of an ensemble must have one vocabulary: they differ in vocab_size '
+        'or pad_id')
     if any(m.training for m in models): raise UserError(
         'dropout would make the result random: call model.eval() first')
     limits = (src != models[0].pad_id).sum(1) + max_extra_tokens           # (B,)
@@ -142,80 +158,95 @@ def _prepare_search(
             limits = limits.clamp(max=m.max_target_length)
     return models, limits.tolist()
 
+# %% ../../nbs/61a_generation.ipynb #search-loop
+def _run_beam_search(
+    models:list[Seq2SeqModel],
+    src:Tensor,                  # (B, T_k)
+    max_lengths:list[int],       # of each source's hypotheses, eos counted
+    beam:int,
+    alpha:float,
+    n_best:int,
+    allowed_tokens_fn:Callable[[Tensor, Tensor], Tensor|None]|None,
+    bos_id:int,
+    eos_id:int,
+) -> list[list[Hypothesis]]:     # finished hypotheses of each source, in any order
+    "The loop of `beam_search`, whose arguments these are."
+    states = _init_states(models, src, bos_id)
+    hypotheses:list[list[Hypothesis]] = [[] for _ in src]
+    active = list(range(len(src)))                          # sources not yet finished
+    ids = src.new_full((len(src), 1, 1), bos_id)            # (B, n, t)
+    log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
+    while active:
+        _, n, t = ids.shape
+        log_probs = _next_log_probs(models, states, ids[..., -1].flatten())  # (R, V)
+        log_probs = log_probs.unflatten(0, (-1, n))
+        log_probs += log_prob[..., None]                                  # (B, n, V)
+        _mask_log_probs(
+            log_probs, [bos_id, models[0].pad_id],
+            [max_lengths[i] <= t for i in active], eos_id,
+            allowed_tokens_fn and allowed_tokens_fn(src.new_tensor(active), ids))
+        (log_prob, beam_idx, token), finished = _advance_beams(log_probs, beam, eos_id)
+        for row, index, p in finished: hypotheses[active[row]].append(
+            Hypothesis(ids[row, index, 1:].tolist(), p, p / length_penalty(t, alpha)))
+        unfinished = [
+            row for row, (i, best) in enumerate(zip(active, log_prob[:, 0].tolist()))
+            if not (beam == 1 and hypotheses[i]
+                    or _is_done(hypotheses[i], best, max_lengths[i], n_best, alpha))]
+        active = [active[row] for row in unfinished]
+        rows = src.new_tensor(unfinished, dtype=torch.long)
+        log_prob, beam_idx, token = (x[rows] for x in (log_prob, beam_idx, token))
+        ids, state_idx = _append_tokens(ids, rows, beam_idx, token)
+        for m, state in zip(models, states if active else []):
+            m.reorder(state, state_idx)
+    return hypotheses
+
 # %% ../../nbs/61a_generation.ipynb #beam-search
 @torch.no_grad()
 def beam_search(
     models:Seq2SeqModel|list[Seq2SeqModel],  # a list is an ensemble
     src:Tensor,                # source ids with eos, padded (B, T_k)
-    beam:int=4,                # live prefixes; 1 is greedy decoding
+    beam:int=4,                # prefixes of each source; 1 is greedy decoding
     alpha:float=0.6,           # length penalty
     max_extra_tokens:int=50,   # target tokens beyond the source's length
     n_best:int|None=None,      # hypotheses to return, fewer are faster; None: `beam`
-    # which tokens may follow (B, n, V), None for all: called with the indices of the
-    # sources (B,) and their prefixes with bos (B, n, t), as that of `_force_prefix`
+    # called at each step with the indices of the unfinished sources (B,) and their
+    # prefixes, bos first (B, n, t): which tokens may follow (B, n, V), or None for all
     allowed_tokens_fn:Callable[[Tensor, Tensor], Tensor|None]|None=None,
     *,
     bos_id:int,
     eos_id:int,
 ) -> list[list[Hypothesis]]:   # for each source up to `n_best`, the best first
     """Beam search with length penalty, §6.1.
-    Raises UserError on bad arguments, or if a source has no hypothesis."""
+    Raises ValueError on bad arguments, or if a source has no hypothesis."""
     n_best = beam if n_best is None else n_best
     _check_search(beam, alpha, n_best)
-    models, limits = _prepare_search(models, src, max_extra_tokens, beam)
-    states = _init_states(models, src, bos_id)
-    hypotheses:list[list[Hypothesis]] = [[] for _ in src]
-    live = list(range(len(src)))                            # sources not yet finished
-    ids = src.new_full((len(src), 1, 1), bos_id)            # (B, n, t)
-    log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
-    while live:
-        _, n, t = ids.shape
-        lprobs = _next_log_probs(models, states, ids[..., -1].flatten())  # (B·n, V)
-        lprobs = lprobs.unflatten(0, (-1, n))
-        lprobs += log_prob[..., None]                                     # (B, n, V)
-        _mask_log_probs(
-            lprobs, [bos_id, models[0].pad_id], [limits[i] <= t for i in live], eos_id,
-            allowed_tokens_fn and allowed_tokens_fn(src.new_tensor(live), ids))
-        (log_prob, beam_idx, token), finished = _advance_beams(lprobs, beam, eos_id)
-        for row, k, p in finished: hypotheses[live[row]].append(
-            Hypothesis(ids[row, k, 1:].tolist(), p, p / length_penalty(t, alpha)))
-        unfinished = [
-            row for row, (i, best) in enumerate(zip(live, log_prob[:, 0].tolist()))
-            if not (beam == 1 and hypotheses[i]
-                    or _is_done(hypotheses[i], best, limits[i], n_best, alpha))]
-        live = [live[row] for row in unfinished]
-        rows = src.new_tensor(unfinished, dtype=torch.long)
-        ids, log_prob, beam_idx, token = (
-            x[rows] for x in (ids, log_prob, beam_idx, token))
-        ids = ids.take_along_dim(beam_idx[..., None], 1)
-        ids = torch.cat([ids, token[..., None]], 2)          # (B, n, t + 1)
-        beam_idx = (n * rows[:, None] + beam_idx).flatten()  # rows of the states
-        if live:
-            for m, state in zip(models, states): m.reorder(state, beam_idx)
+    models, max_lengths = _prepare_search(models, src, max_extra_tokens, beam)
+    hypotheses = _run_beam_search(models, src, max_lengths, beam, alpha, n_best,
+                                  allowed_tokens_fn, bos_id, eos_id)
     if [] in hypotheses: raise UserError(
-        f'source {hypotheses.index([])} has no hypothesis: the logits are NaN, '
-        'allowed_tokens_fn forbids every token, or the forced tokens do not fit '
-        '(raise max_extra_tokens)')
+        f'source {hypotheses.index([])} has no hypothesis: probably the logits are '
+        'NaN, allowed_tokens_fn forbids every token, or the prefix that it forces is '
+        'too long (raise max_extra_tokens)')
     return [sorted(hs, key=lambda h: -h.score)[:n_best] for hs in hypotheses]
 
 # %% ../../nbs/61a_generation.ipynb #force
-def _force_prefix(
-    prefix_tokens:list[list[int]],  # of each source; with eos last, the whole target
+def _make_prefix_constraint(
+    prefix_tokens:list[list[int]],  # of each source; a complete target ends with eos
     vocab_size:int,
 ) -> Callable[[Tensor, Tensor], Tensor|None]:
     "An `allowed_tokens_fn` for `beam_search` that forces the first tokens."
     max_length = max(map(len, prefix_tokens), default=0)
     def allowed_tokens(
-        rows:Tensor,   # the source of each row (B,)
-        ids:Tensor,    # their prefixes, with bos (B, n, t)
-    ) -> Tensor|None:  # which tokens may follow (B, n, V); None: all
+        src_idx:Tensor,  # indices of the sources (B,)
+        ids:Tensor,      # their prefixes, bos first (B, n, t)
+    ) -> Tensor|None:    # which tokens may follow (B, n, V); None: all
         t = ids.size(-1)
         if t > max_length: return None
         mask = torch.ones(*ids.shape[:2], vocab_size, dtype=torch.bool,
                           device=ids.device)
-        for r, i in enumerate(rows.tolist()):
+        for row, i in enumerate(src_idx.tolist()):
             if t <= len(prefix_tokens[i]):
-                mask[r] = False
-                mask[r, :, prefix_tokens[i][t - 1]] = True
+                mask[row] = False
+                mask[row, :, prefix_tokens[i][t - 1]] = True
         return mask
     return allowed_tokens

@@ -127,7 +127,7 @@ def subsequent_mask(
 def padding_mask(
     ids:Tensor,    # token ids (B, T)
     pad_id:int,    # id of the padding token
-) -> Tensor:       # (B, 1, 1, T), True where there is a token
+) -> Tensor:       # (B, 1, 1, T), True = may attend: a token, not padding
     "The mask of padding: every position may attend to tokens, none to padding."
     return (ids != pad_id)[:, None, None, :]
 

@@ -25,11 +25,11 @@ class TransformerConfig:
     P_drop: float = 0.1                # dropout rate, §5.4
     eps_ls: float = 0.1                # label smoothing, §5.4
     norm: str = 'post'                 # 'post' as in the paper, or 'pre'
-    positions: str = 'sinusoidal'      # or 'learned', §3.5; or 'none'
+    positions: str = 'sinusoidal'      # sinusoidal, learned or none, §3.5
     tie_embeddings: bool = True        # embeddings and output share a matrix, §3.4
     P_attn: float = 0.0                # dropout on attention weights: not in the paper
-    max_len: int = 1024                # tokens; longer pairs are not trained on
-    src_vocab_size: int | None = None  # of the source, if it has tokens of its own
+    max_len: int = 1024                # longest source or target (tokens); see overlong
+    src_vocab_size: int | None = None  # source vocabulary size, if not shared
 
     def __post_init__(self) -> None:
         _validate_types(self)

@@ -68,11 +68,11 @@ class DecoderLayer(nn.Module):
     def forward(self,
         x:Tensor,                      # (B, T_q, d_model)
         memory:Tensor,                 # encoder output (B, T_k, d_model)
-        mask:Tensor|None=None,         # self-attention, to (B, h, T_q, T_q)
-        memory_mask:Tensor|None=None,  # cross-attention, to (B, h, T_q, T_k)
+        mask:Tensor|None=None,         # True = may attend, to (B, h, T_q, T_q)
+        memory_mask:Tensor|None=None,  # likewise for `memory`, to (B, h, T_q, T_k)
         cache:Any=None,                # a `DecoderCache` of the positions read before
     ) -> Tensor:                       # (B, T_q, d_model)
-        "The three sub-layers, one after the other. In masks True = may attend."
+        "The three sub-layers, one after the other."
         self_cache, cross_cache = (
             (None, None) if cache is None else cache.layer_caches(self))
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, self_cache))

@@ -64,7 +64,7 @@ class PositionalEncoding(nn.Module):
 
     def forward(self,
         x:Tensor,      # embeddings (B, T, d_model)
-        start:int=0,   # position of the first of them
+        start:int=0,   # position of the first embedding
     ) -> Tensor:       # (B, T, d_model)
         "Add the positions from `start` on, then drop out. Raises as `table_for`."
         if self.table is None: return self.dropout(x)

@@ -103,6 +103,7 @@ def _check_weights_config(
     for k, (a, b) in _diff_settings(old, new).items(): raise UserError(
         f'{path}: trained with {k}={a}, but config.json has {k}={b}')
 
+# %% ../../nbs/library/model/pretrained.ipynb #load-weights
 def load_weights(
     path:str|Path,         # of a .safetensors file
     model:nn.Module,       # whose parameters they must match

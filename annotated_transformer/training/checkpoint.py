@@ -43,7 +43,7 @@ def _write_checkpoint(
     best_path:Path|None=None,   # gets a copy of the weights, where given
 ) -> None:
     """Write a checkpoint under a temporary name, then rename it.
-    Raises UserError if it cannot be written; earlier checkpoints are not touched."""
+    Raises ValueError if it cannot be written; earlier checkpoints are not touched."""
     tmp = path.with_suffix('.tmp')
     try:
         for stale in path.parent.glob('*.tmp'): shutil.rmtree(stale)
@@ -93,7 +93,7 @@ def save_checkpoint(
     best:bool=False,                  # also write the weights to best.safetensors
 ) -> None:
     """Write a checkpoint, then delete the oldest ones. Called by every process.
-    Raises NonFiniteError if a weight is not finite, UserError if the checkpoint
+    Raises NonFiniteError if a weight is not finite, ValueError if the checkpoint
     cannot be written."""
     unwrapped, optimizer = _unwrap(model, optimizer, accelerator)
     local = [p.to_local() if hasattr(p, 'to_local') else p
@@ -125,7 +125,7 @@ def _load_training_state(
     parameters:dict[str, Tensor],   # parameter's name → parameter, in order
 ) -> dict[str, Any]:                # step, optimizer, processes, scaler
     """Load the training state, tensors and plain values only (`weights_only=True`).
-    Raises UserError naming the file if it belongs to another model, or is none."""
+    Raises ValueError naming the file if it belongs to another model, or is none."""
     try:
         saved = torch.load(path, map_location='cpu', weights_only=True)
         state = saved['optimizer']
@@ -149,7 +149,7 @@ def load_checkpoint(
     accelerator:Accelerator,
 ) -> int:                             # steps completed
     """Load weights and training state, with any number of processes.
-    Raises UserError naming a file that does not belong to this model."""
+    Raises ValueError naming a file that does not belong to this model."""
     unwrapped, optimizer = _unwrap(model, optimizer, accelerator)
     weights: dict[str, Any] = {**load_weights(path / WEIGHTS_FILE, unwrapped)}
     saved = _load_training_state(path / _TRAINING_STATE_FILE,
@@ -172,7 +172,7 @@ def average_checkpoints(
     n:int,        # how many of the last checkpoints
 ) -> list[Path]:  # those averaged
     """Write the mean of the last n checkpoints as the run's model, §6.1.
-    Raises FileNotFoundError if there is none, UserError if n < 1, if one is corrupt,
+    Raises FileNotFoundError if there is none, ValueError if n < 1, if one is corrupt,
     or if the model cannot be written."""
     validate_fields(dict(n=n), 'n', ge=1)
     run = RunDirectory(run_dir)

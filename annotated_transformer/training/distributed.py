@@ -52,7 +52,7 @@ def _any_rank(
 # %% ../../nbs/library/training/distributed.ipynb #find-launcher
 def _check_launcher() -> None:
     """Connect to the launcher's store, where the processes of a run meet.
-    Raises UserError if it is not there, instead of a timeout of half an hour."""
+    Raises ValueError if it is not there, instead of a timeout of half an hour."""
     if os.environ.get('TORCHELASTIC_USE_AGENT_STORE') != 'True': return
     address = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
     try: socket.create_connection(address, timeout=20).close()
@@ -66,7 +66,7 @@ def _init_distributed(
     report_to:str|None=None,  # a tracker that accelerate supports, e.g. 'tensorboard'
 # the accelerator; a process group with a timeout of a day, None for one process
 ) -> tuple[Accelerator, 'torch.distributed.ProcessGroup|None']:
-    """Join the process group of this run. Raises UserError if a tracker is not
+    """Join the process group of this run. Raises ValueError if a tracker is not
     installed, if several processes were launched but each runs alone, and for fp16 on
     a CPU."""
     world_size = int(os.environ.get('WORLD_SIZE', 1))

@@ -48,12 +48,12 @@ class MetricsLogger:
 
     def update(self,
         step:int,
-        loss:Tensor,  # summed over n target tokens, a scalar
-        n:int,        # target tokens of the batch
-        norm:Tensor,  # gradient norm, a scalar
+        loss:Tensor,       # summed over n target tokens, a scalar
+        n:int,             # target tokens of the batch
+        grad_norm:Tensor,  # a scalar
     ) -> None:
         "Buffer one step. The tensors are not read, so a GPU need not be waited for."
-        self.buffer.append((step, loss, n, norm))
+        self.buffer.append((step, loss, n, grad_norm))
         self.bar.update()
 
     def write(self,
@@ -75,7 +75,7 @@ class MetricsLogger:
     ) -> None:
         """Log the means over the buffered steps.
         Raises NonFiniteError naming the first step whose loss is not finite."""
-        steps, loss_sums, tokens, norms = zip(*self.buffer)
+        steps, loss_sums, tokens, grad_norms = zip(*self.buffer)
         losses, n = torch.stack(loss_sums).tolist(), sum(tokens)
         for step, loss in zip(steps, losses):
             if not math.isfinite(loss):
@@ -85,7 +85,7 @@ class MetricsLogger:
                     f'is {loss}: earlier checkpoints are sound; lower peak_lr, or set '
                     'max_grad_norm')
         self.write(step=steps[-1], loss=sum(losses) / n, lr=lr,
-                   grad_norm=torch.stack(norms).mean().item(),
+                   grad_norm=torch.stack(grad_norms).mean().item(),
                    tokens_per_s=n / (time.perf_counter() - self.start_time))
         self.buffer, self.start_time = [], time.perf_counter()
 

@@ -39,7 +39,7 @@ def make_optimizer(
     weight_decay:float=0.,   # not for 'adam'
     momentum:float=0.,       # of 'sgd', in Nesterov's form
 ) -> torch.optim.Optimizer:  # its learning rate is set before each step
-    "The paper's optimizer, or another one. Raises UserError on an unknown name."
+    "The paper's optimizer, or another one. Raises ValueError on an unknown name."
     validate_fields(dict(name=name), 'name', choices=('adam', 'adamw', 'sgd'))
     if name == 'sgd': return torch.optim.SGD(
         model.parameters(), lr=0., fused=True,
@@ -59,7 +59,7 @@ def lr_schedule(
 ) -> float:                                # learning rate of this step
     """Linear warm-up, then a decay. With peak_lr = 1/√(d_model · warmup_steps), the
     inverse square root is equation 3, §5.3.
-    Raises ValueError if step < 1, UserError on an unknown schedule."""
+    Raises ValueError if step < 1 or on an unknown schedule."""
     if step < 1: raise ValueError(f'step={step}: steps count from 1')
     validate_fields(dict(lr_scheduler_type=lr_scheduler_type), 'lr_scheduler_type',
                     choices=('inverse_sqrt', 'cosine', 'constant'))

@@ -32,14 +32,15 @@ from ..utils.validation import UserError
 # %% ../../nbs/library/training/run_setup.ipynb #for-text
 def _resolve_vocab(
     recipe:Recipe,
-    folder:Path|RunDirectory,  # with the tokenizer
-    source:str,                # language of the source
+    folder:Path|RunDirectory,  # folder of the tokenizer
+    source_lang:str,
 ) -> Recipe:
-    "Fill in the settings of the model that depend on the tokens, if it has any."
+    """Fill in the model settings that depend on the tokenizer, by the method
+    `with_tokenizer(tokenizer, source_lang)` of the configuration, if it has one."""
     with_tokenizer = getattr(recipe.model, 'with_tokenizer', None)
     if with_tokenizer is None: return recipe
     tokenizer = Tokenizer.load(folder)
-    return replace(recipe, model=with_tokenizer(tokenizer, source))
+    return replace(recipe, model=with_tokenizer(tokenizer, source_lang))
 
 # %% ../../nbs/library/training/run_setup.ipynb #create-run
 def _corpus_metadata(corpus:str|tuple|DatasetDict) -> dict[str, str]:
@@ -53,6 +54,7 @@ def _custom_module(architecture:str) -> dict[str, str]:
     builtin = module.partition('.')[0] == 'annotated_transformer'
     return {} if builtin or module == '__main__' else dict(user_module=module)
 
+# %% ../../nbs/library/training/run_setup.ipynb #write-config
 def _create_run(
     run:RunDirectory,
     recipe:Recipe,
@@ -62,12 +64,14 @@ def _create_run(
 ) -> None:
     """Link the data into the run directory and write, last, config.json:
     a directory that has one is complete."""
-    key = _dataset_hash(recipe.preprocessing_config, corpus, data_dir, finetune_from)
-    store = run.path.resolve().parent / '.data' / key
+    dataset_hash = _dataset_hash(
+        recipe.preprocessing_config, corpus, data_dir, finetune_from)
+    cache_dir = run.path.resolve().parent / '.data' / dataset_hash
     preprocess_corpus(
-        recipe.preprocessing_config, corpus, data_dir, store, finetune_from)
+        recipe.preprocessing_config, corpus, data_dir, cache_dir, finetune_from)
+    # delete what a killed run has left; raises if the folder contains other files
     _create_output_dir(run.data, 'data'); shutil.rmtree(run.data)
-    shutil.copytree(store, run.data, copy_function=_hardlink_or_copy)
+    shutil.copytree(cache_dir, run.data, copy_function=_hardlink_or_copy)
     checksums = {}
     for file in _tokenizer_files(run.data):
         checksums[file.stem] = _sha256_file(file)
@@ -75,16 +79,17 @@ def _create_run(
     metadata = _corpus_metadata(corpus)
     recipe = _resolve_vocab(recipe, run, metadata['source_lang'])
     packages = 'annotated_transformer', 'torch', 'accelerate', 'sentencepiece'
-    init = {} if finetune_from is None else dict(
+    finetune_metadata = {} if finetune_from is None else dict(
         finetune_from=str(finetune_from),
         finetune_sha256=_sha256_file(finetune_from.weights_file()))
     config = recipe_to_dict(recipe) | metadata | dict(
         pad_id=Tokenizer.load(run).pad_id, **_custom_module(recipe.architecture),
-        data_dir=data_dir and str(data_dir), dataset_hash=key,
+        data_dir=data_dir and str(data_dir), dataset_hash=dataset_hash,
         resolved_matmul_backend=_matmul_backend(recipe),
         tokenizer_sha256=checksums['tokenizer'],
         source_tokenizer_sha256=checksums.get('source'),
-        versions={package: version(package) for package in packages}) | init
+        versions={package: version(package) for package in packages}
+    ) | finetune_metadata
     atomic_write_text(run.config_file, json.dumps(config, indent=1))
 
 # %% ../../nbs/library/training/run_setup.ipynb #chosen
@@ -99,16 +104,16 @@ def _check_init_compatible(
     run:RunDirectory,  # to fine-tune from
 ) -> None:
     """Check that a recipe can start from the weights of a run.
-    Raises FileNotFoundError if there are none, UserError if the recipe has another
+    Raises FileNotFoundError if there are none, ValueError if the recipe has another
     model or another preprocessing."""
     config = run.config
     run.weights_file()                                       # raises if it is missing
     recipe = _resolve_vocab(recipe, run, config['source_lang'])
-    old = dict(architecture=config['architecture'],
-               preprocessing=config['preprocessing']) | config['model']
-    new = dict(architecture=recipe.architecture,
-               preprocessing=recipe.data.preprocessing) | asdict(recipe.model)
-    if changes := _diff_settings(old, new): raise UserError(
+    old_settings = dict(architecture=config['architecture'],
+                        preprocessing=config['preprocessing']) | config['model']
+    new_settings = dict(architecture=recipe.architecture,
+                        preprocessing=recipe.data.preprocessing) | asdict(recipe.model)
+    if changes := _diff_settings(old_settings, new_settings): raise UserError(
         f'{run} was trained with a different {_format_differences(changes)}: '
         'the recipe must match it')
 
@@ -119,7 +124,7 @@ def _init_model(
     finetune_from:RunDirectory|None=None,  # run to take the weights from
 ) -> Seq2SeqModel:                         # in training mode
     """Build the model of a run: initialised from the recipe's seed or with the weights
-    of another run. Raises UserError if your own model does not match the recipe."""
+    of another run. Raises ValueError if your own model does not match the recipe."""
     config = run.config
     recipe = _resolve_vocab(recipe, run, config['source_lang'])
     pad_id = config['pad_id']
@@ -147,11 +152,12 @@ def _diff_config(
     if config['architecture'] != architecture:       # whose fields differ as well
         return dict(architecture=(config['architecture'], architecture))
     recipe = _resolve_vocab(recipe, run, config['source_lang'])
-    new = _corpus_metadata(corpus)
-    old = {k: config[k] for k in new} | dict(finetune_from=config.get('finetune_from'))
-    init = dict(finetune_from=finetune_from and str(finetune_from))
-    return _diff_settings(flatten_recipe(run.recipe) | old,
-                          flatten_recipe(recipe) | new | init, resume=True)
+    metadata = _corpus_metadata(corpus)
+    old_settings = flatten_recipe(run.recipe) | {k: config[k] for k in metadata}
+    old_settings['finetune_from'] = config.get('finetune_from')
+    new_settings = flatten_recipe(recipe) | metadata
+    new_settings['finetune_from'] = finetune_from and str(finetune_from)
+    return _diff_settings(old_settings, new_settings, resume=True)
 
 # %% ../../nbs/library/training/run_setup.ipynb #resume-run
 def _resume_run(
@@ -160,19 +166,23 @@ def _resume_run(
     corpus:str|tuple|DatasetDict,
     data_dir:str|Path|None=None,
     finetune_from:RunDirectory|None=None,
-    skip_corrupt:bool=False,               # fall back to earlier checkpoints
+    skip_corrupt:bool=False,               # go back to an earlier checkpoint
 ) -> Path|None:                            # None if every checkpoint is corrupt
     """The checkpoint to resume from.
-    Raises UserError if the recipe or the text has changed, or if the newest checkpoint
-    is corrupt."""
+    Raises ValueError if the recipe or the text has changed, if `data_dir` is missing,
+    or if the newest checkpoint is corrupt, unless `skip_corrupt`."""
     hint = 'or choose another --output_dir'
     if changes := _diff_config(run, recipe, corpus, finetune_from):
         raise UserError(
             f'{run} was started with a different {_format_differences(changes)}: '
             f'resume with the same settings, {hint}')
-    tokenizer = run if finetune_from else None
-    key = _dataset_hash(recipe.preprocessing_config, corpus, data_dir, tokenizer)
-    if key != run.config.get('dataset_hash'): raise UserError(
+    old_data_dir = run.config.get('data_dir')
+    if data_dir is None and old_data_dir is not None: raise UserError(
+        f'{run} was started with --data_dir {old_data_dir}: give it as before, {hint}')
+    tokenizer_run = run if finetune_from else None
+    dataset_hash = _dataset_hash(
+        recipe.preprocessing_config, corpus, data_dir, tokenizer_run)
+    if dataset_hash != run.config.get('dataset_hash'): raise UserError(
         f'the text of {_resolve_corpus(corpus)[0]} in {data_dir} has changed since '
         f'{run} was started: restore it, {hint}')
     checkpoint, old_recipe = run.newest_checkpoint(skip_corrupt), run.recipe
@@ -185,7 +195,7 @@ def _resume_run(
     if step and old_lr != lr: print(
         f'max_steps={old_max_steps} → {max_steps}: with '
         f'lr_scheduler_type={recipe.schedule.lr_scheduler_type} the learning rate '
-        f'of step {step} was {old_lr:.2e} and is {lr:.2e}', file=sys.stderr)
+        f'of step {step} was {old_lr:.2e} and is now {lr:.2e}', file=sys.stderr)
     return checkpoint
 
 # %% ../../nbs/library/training/run_setup.ipynb #prepare-run
@@ -197,26 +207,27 @@ def _prepare_run(
     resume:bool=False,
     skip_corrupt:bool=False,
     **run_options:Any,             # of `_create_run` and `_resume_run`
-) -> Path|None:                    # the checkpoint to resume from, None for a new run
+) -> Path|None:                    # checkpoint to resume from; None: train from step 0
     """Lock the run directory, then create the run or find its newest checkpoint.
-    Raises OSError if the directory is in use or holds something else, UserError as
-    `_resume_run` and `_check_init_compatible`."""
+    Returns None for a new run, and for one whose checkpoints were all corrupt.
+    Raises OSError if the directory is in use, contains other files, or contains a run
+    and `resume` is False, ValueError as `_resume_run`, `_check_init_compatible`."""
     run.acquire(_resolve_corpus(corpus)[0], data_dir)
     max_steps, warmup_steps = recipe.schedule.max_steps, recipe.schedule.warmup_steps
     if warmup_steps >= max_steps: print(
         f'warmup_steps={warmup_steps} is not less than max_steps={max_steps}: '
-        'the learning rate rises to the end', file=sys.stderr)
+        'the learning rate never leaves warm-up', file=sys.stderr)
     if run.checkpoints('*'):
         if resume: return _resume_run(
             run, recipe, corpus, data_dir, **run_options, skip_corrupt=skip_corrupt)
         raise FileExistsError(f'{run} already holds a run: continue it with --resume, '
                               'or choose another --output_dir')
-    # killed while the first checkpoint was written: its best.safetensors is replaced
+    # a run killed while writing its first checkpoint may leave a best.safetensors
     partial = any(run.checkpoint_dir.glob('*.tmp'))
     for file in (run.average_file, *[run.best_file] * (not partial)):
         if file.is_file(): raise FileExistsError(
-            f'{file} already exists, but its checkpoints are missing, so it cannot be '
-            'resumed: choose another --output_dir or delete it')
+            f'{file} already exists, but the checkpoints of its run are missing: '
+            f'choose another --output_dir, or delete {file.name}')
     if finetune_from := run_options.get('finetune_from'):
         _check_init_compatible(recipe, finetune_from)
     _create_run(run, recipe, corpus, data_dir, **run_options)

@@ -46,12 +46,12 @@ def _clip_grad_norm(
 ) -> Tensor:                        # gradient norm before clipping, a scalar
     "Clip the gradients to a norm, in place, and measure it."
     if max_grad_norm is not None:
-        norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
+        grad_norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
     else:
         accelerator.unscale_gradients()                     # of float16
-        norm = torch.nn.utils.get_total_norm(
+        grad_norm = torch.nn.utils.get_total_norm(
             [p.grad for p in model.parameters() if p.grad is not None])
-    return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
+    return grad_norm.full_tensor() if hasattr(grad_norm, 'full_tensor') else grad_norm
 
 # %% ../../nbs/55a_update.ipynb #objective
 class Objective(nn.Module):
@@ -84,7 +84,7 @@ def train_step(
     The loss is divided by the target tokens of the whole batch. So any split into
     processes and micro-batches gives the same gradient, up to rounding and dropout,
     if the model's `loss` is a sum over tokens.
-    Raises UserError if accelerate accumulates gradients, too."""
+    Raises ValueError if accelerate accumulates gradients, too."""
     if accelerator.gradient_accumulation_steps != 1: raise UserError(
         "accelerate's gradient_accumulation_steps must be 1: unset "
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS, set the recipe's field of that name")
@@ -102,9 +102,9 @@ def train_step(
             loss, cross_entropy = objective(x, y)
             total += cross_entropy
             accelerator.backward(loss * world_size / n)  # all-reduce takes the mean
-    norm = _clip_grad_norm(objective, accelerator, max_grad_norm)
+    grad_norm = _clip_grad_norm(objective, accelerator, max_grad_norm)
     optimizer.step(); optimizer.zero_grad()
-    return accelerator.reduce(total), n, norm
+    return accelerator.reduce(total), n, grad_norm
 
 # %% ../../nbs/55a_update.ipynb #recompute
 class _CheckpointedStack(Stack):
@@ -124,7 +124,7 @@ def enable_gradient_checkpointing(
     model:nn.Module,  # changed in place
 ) -> None:
     """Recompute the layers of every `Stack` in the backward pass, instead of storing
-    their activations. Raises UserError if the model has no stack."""
+    their activations. Raises ValueError if the model has no stack."""
     stacks = [(name, m) for name, m in model.named_children() if type(m) is Stack]
     if not stacks: raise UserError(
         f'gradient_checkpointing=True: {type(model).__name__} has no stack of layers')

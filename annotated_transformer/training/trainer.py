@@ -13,7 +13,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from datasets import DatasetDict
-from torch import nn
+from torch import Tensor, nn
 from .checkpoint import (
     average_checkpoints, load_checkpoint, save_checkpoint, _unwrap)
 from ..utils.validation import UserError, _check_host_memory
@@ -24,7 +24,7 @@ from ..data.preprocessing import load_batches
 from .distributed import (
     _SignalHandler, _any_rank, _init_distributed, _run_on_main)
 from ..model.seq2seq import Seq2SeqModel
-from ..recipe import Recipe
+from ..recipe import CheckpointConfig, Recipe
 from ..run_directory import RunDirectory
 from .run_setup import _init_model, _prepare_run
 from .train_step import (
@@ -43,19 +43,61 @@ def _load_train_valid(
     pad_id:int,
     world_size:int,            # processes
 ) -> tuple[Batches, Batches]:  # of training, of validation
-    "Load the batches. Raises UserError if the logits of one do not fit into memory."
+    """Load the batches. Raises ValueError if the logits of a training micro-batch do
+    not fit into this machine's memory."""
     config, max_tokens = recipe.model, recipe.data.max_tokens
-    shard_tokens = max_tokens // (
+    micro_batch_tokens = max_tokens // (
         world_size * recipe.optimization.gradient_accumulation_steps)
     train_batches = load_batches(run.data / 'train', max_tokens, pad_id, recipe.seed)
-    valid_batches = load_batches(run.data / 'valid', max(shard_tokens, config.max_len),
-                                 pad_id, 0)
+    valid_batches = load_batches(
+        run.data / 'valid', max(micro_batch_tokens, config.max_len), pad_id, 0)
     # logits, softmax and gradient, 4 bytes each
     _check_host_memory(
-        12 * config.vocab_size * min(shard_tokens, train_batches.max_batch_tokens),
+        12 * config.vocab_size * min(
+            micro_batch_tokens, train_batches.max_batch_tokens),
         f'the logits of max_tokens={max_tokens}')
     return train_batches, valid_batches
 
+def _prepare_objective(
+    recipe:Recipe,
+    model:Seq2SeqModel,
+    accelerator:Accelerator,
+    resume_from:Path|None,  # a checkpoint
+# the objective and its optimizer, as accelerate prepared them; steps completed
+) -> tuple[nn.Module, torch.optim.Optimizer, int]:
+    "Make the optimizer, prepare it and the model, and load a checkpoint."
+    optimization = recipe.optimization
+    optimizer = make_optimizer(model, optimization.optimizer,
+                               optimization.weight_decay, optimization.momentum)
+    objective, optimizer = accelerator.prepare(Objective(model), optimizer)
+    step = 0 if resume_from is None else load_checkpoint(
+        resume_from, objective, optimizer, accelerator)
+    return objective, optimizer, step
+
+# %% ../../nbs/55c_training.ipynb #run-step
+def _run_step(
+    recipe:Recipe,
+    step:int,                         # from 1
+    batch:tuple[Tensor, Tensor],      # src (B, T_k), tgt (B, T_q+1)
+    objective:nn.Module,              # as accelerate prepared it
+    optimizer:torch.optim.Optimizer,  # as accelerate prepared it
+    accelerator:Accelerator,
+) -> tuple[Tensor, int, Tensor]:      # as of `train_step`
+    "One optimizer step, with the seed of dropout and the learning rate of this step."
+    torch.manual_seed(                                          # of dropout
+        (recipe.seed << 40) + (step << 12) + accelerator.process_index)
+    for group in optimizer.param_groups: group['lr'] = learning_rate(recipe, step)
+    optimization = recipe.optimization
+    return train_step(
+        objective, optimizer, *batch, accelerator,
+        optimization.gradient_accumulation_steps, optimization.max_grad_norm)
+
+def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> bool:
+    "Whether a run is to be stopped early."
+    patience = checkpoints.early_stopping_patience
+    return patience is not None and logger.evals_since_best >= patience
+
+# %% ../../nbs/55c_training.ipynb #validate-and-save
 def _run_callback(
     # (model, run_dir, step) → metrics
     callback:Callable[[Seq2SeqModel, Path, int], dict],
@@ -64,13 +106,35 @@ def _run_callback(
     run_dir:Path,
     step:int,
     accelerator:Accelerator,
-    log:MetricsLogger,
+    logger:MetricsLogger,
 ) -> None:
     "Call a callback in the main process, the model in evaluation mode; log the result."
     model, _ = _unwrap(objective, optimizer, accelerator)
     model.eval()
-    _run_on_main(accelerator, lambda: log.write(step, **callback(model, run_dir, step)))
+    _run_on_main(
+        accelerator, lambda: logger.write(step, **callback(model, run_dir, step)))
     model.train()
+
+def _validate_and_save(
+    recipe:Recipe,
+    run:RunDirectory,
+    step:int,
+    objective:nn.Module,              # as accelerate prepared it
+    optimizer:torch.optim.Optimizer,  # as accelerate prepared it
+    accelerator:Accelerator,
+    logger:MetricsLogger,
+    valid_batches:Batches|None=None,  # None after a signal: only save
+    callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
+) -> None:
+    "Validate, write a checkpoint, call the callback. After a signal, only write."
+    interrupted = valid_batches is None
+    best = valid_batches is not None and logger.log_validation(
+        step, *validate(objective, valid_batches, accelerator))
+    save_checkpoint(run, step, objective, optimizer, accelerator,
+                    recipe.checkpoints.average_checkpoints,
+                    'interrupted' if interrupted else 'step', best)
+    if callback and not interrupted: _run_callback(
+        callback, objective, optimizer, run.path, step, accelerator, logger)
 
 # %% ../../nbs/55c_training.ipynb #loop
 def _train_loop(
@@ -81,82 +145,73 @@ def _train_loop(
     model:Seq2SeqModel,
     callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
 ) -> None:
-    "Train until max_steps, a signal, or the end of early stopping's patience, §5."
+    "Train until max_steps, a signal or early stopping, §5."
     world_size, rank = accelerator.num_processes, accelerator.process_index
-    o, checkpoints, max_steps = (
-        recipe.optimization, recipe.checkpoints, recipe.schedule.max_steps)
-    data, valid = _load_train_valid(recipe, run, model.pad_id, world_size)
-    optimizer = make_optimizer(model, o.optimizer, o.weight_decay, o.momentum)
-    objective, optimizer = accelerator.prepare(Objective(model), optimizer)
-    initial_step = 0 if resume_from is None else load_checkpoint(
-        resume_from, objective, optimizer, accelerator)
-    schedule, stop = _SaveSchedule(checkpoints.save_every, len(data)), False
-    with (_SignalHandler() as signals,
-          MetricsLogger(run, initial_step, max_steps, len(data), accelerator) as log):
-        def out_of_patience() -> bool:
-            patience = checkpoints.early_stopping_patience
-            return patience is not None and log.evals_since_best >= patience
-        indices = range(initial_step, initial_step if out_of_patience() else max_steps)
-        for step, (src, tgt) in enumerate(_prefetch(data, indices), initial_step + 1):
-            torch.manual_seed((recipe.seed << 40) + (step << 12) + rank)  # of dropout
-            lr = learning_rate(recipe, step)
-            for group in optimizer.param_groups: group['lr'] = lr
-            loss, n, norm = train_step(objective, optimizer, src, tgt, accelerator,
-                                       o.gradient_accumulation_steps, o.max_grad_norm)
-            log.update(step, loss, n, norm)
-            due = schedule.due_at_step(step) or step == max_steps
+    checkpoints, max_steps = recipe.checkpoints, recipe.schedule.max_steps
+    train_batches, valid_batches = _load_train_valid(
+        recipe, run, model.pad_id, world_size)
+    objective, optimizer, initial_step = _prepare_objective(
+        recipe, model, accelerator, resume_from)
+    steps_per_epoch, interrupted = len(train_batches), False
+    save_schedule = _SaveSchedule(checkpoints.save_every, steps_per_epoch)
+    with _SignalHandler() as signals, MetricsLogger(
+            run, initial_step, max_steps, steps_per_epoch, accelerator) as logger:
+        if _is_out_of_patience(logger, checkpoints): max_steps = initial_step
+        steps = range(initial_step, max_steps)
+        for step, batch in enumerate(_prefetch(train_batches, steps), initial_step + 1):
+            logger.update(step, *_run_step(
+                recipe, step, batch, objective, optimizer, accelerator))
+            due = save_schedule.due_at_step(step) or step == max_steps
             # several processes synchronise every ten steps only
             signalled = world_size == 1 and signals.signum
             if not (due or step % 10 == 0 or signalled): continue
-            log.log_train(lr)
-            stop, save = _any_rank(accelerator, bool(signals.signum),
-                                   due or rank == 0 and schedule.due_by_time())
-            best = save and log.log_validation(
-                step, *validate(objective, valid, accelerator))
-            if save or stop: save_checkpoint(
-                run, step, objective, optimizer, accelerator,
-                checkpoints.average_checkpoints,
-                'step' if save else 'interrupted', best)
-            if save and callback: _run_callback(
-                callback, objective, optimizer, run.path, step, accelerator, log)
-            log.start_time = time.perf_counter()    # tokens/s are those of training
-            if stop or out_of_patience(): break
-    if stop: signals.exit(_MESSAGES['interrupted'].format(step, run))
-    if out_of_patience() and rank == 0: print(
-        _MESSAGES['early'].format(run, log.evals_since_best), file=sys.stderr)
+            logger.log_train(learning_rate(recipe, step))
+            interrupted, save = _any_rank(
+                accelerator, bool(signals.signum),
+                due or rank == 0 and save_schedule.due_by_time())
+            if save or interrupted: _validate_and_save(
+                recipe, run, step, objective, optimizer, accelerator, logger,
+                valid_batches if save else None, callback)
+            logger.start_time = time.perf_counter()   # of training only, for tokens/s
+            if interrupted or _is_out_of_patience(logger, checkpoints): break
+    if interrupted: signals.exit(_MESSAGES['interrupted'].format(step, run))
+    if _is_out_of_patience(logger, checkpoints) and rank == 0: print(
+        _MESSAGES['early'].format(run, logger.evals_since_best), file=sys.stderr)
 
 # %% ../../nbs/55c_training.ipynb #train
 def train(
     recipe:Recipe,
     corpus:str|tuple|DatasetDict,    # as for `load_corpus`
     run_dir:str|os.PathLike,         # run directory to write
-    data_dir:str|Path|None=None,     # folder of the corpus, where it needs one
+    data_dir:str|Path|None=None,     # its folder or TSV file; OWNER/NAME of the Hub
     resume:bool=False,               # from the newest checkpoint, if there is one
-    skip_corrupt:bool=False,         # where the newest is corrupt, from the one before
+    # with resume: rename corrupt checkpoints to NAME.corrupt, use an earlier one
+    skip_corrupt:bool=False,
     report_to:str|None=None,         # a tracker of accelerate, e.g. 'tensorboard'
     model:Seq2SeqModel|None=None,    # your own; its `config` is the recipe's `model`
-    finetune_from:str|os.PathLike|None=None,  # run with the initial weights, tokenizer
-    # called at each checkpoint: (model, run_dir, step) → metrics to log
+    finetune_from:str|os.PathLike|None=None,  # run whose weights and tokenizer to take
+    # called after each validation: (model, run_dir, step) → metrics to log
     callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
 ) -> None:
-    """Train a model and leave a run directory for `load_model`, §5.
-    SIGINT (Ctrl-C) and SIGTERM end it with a checkpoint. Raises UserError on bad
-    settings, OSError if the directory is in use, NonFiniteError on divergence."""
+    """Train a model and write a run directory, which `load_model` reads, §5.
+    SIGINT (Ctrl-C) and SIGTERM write a checkpoint, then raise KeyboardInterrupt or
+    SystemExit: no averaged weights are written. Raises ValueError on bad settings,
+    OSError if the directory is in use, NonFiniteError on divergence."""
     if not str(run_dir):
         raise UserError('--output_dir is empty: name the folder of the run')
     run = RunDirectory(run_dir)
-    init_run = RunDirectory(finetune_from) if finetune_from else None
+    finetune_run = RunDirectory(finetune_from) if finetune_from else None
     accelerator, long_timeout_group = _init_distributed(run.path, report_to)
     if callback and accelerator.distributed_type == DistributedType.FSDP:
-        raise UserError('callbacks need the whole model, which FSDP shards: '
-                        'leave out --eval_bleu_samples')
+        raise UserError('callbacks cannot run on a model sharded by FSDP: '
+                        'leave out callback (--eval_bleu_samples)')
     def prepare() -> Path|None: return _prepare_run(
-        run, recipe, corpus, data_dir, resume, skip_corrupt, finetune_from=init_run)
+        run, recipe, corpus, data_dir, resume, skip_corrupt, finetune_from=finetune_run)
     try:
         checkpoint = _run_on_main(accelerator, prepare, long_timeout_group)
         if report_to: accelerator.init_trackers('annotated_transformer')
         model = _init_model(
-            recipe, run, model, init_run if checkpoint is None else None)
+            recipe, run, model, finetune_run if checkpoint is None else None)
         _train_loop(recipe, run, accelerator, checkpoint, model, callback)
         n = recipe.checkpoints.average_checkpoints
         _run_on_main(accelerator, lambda: average_checkpoints(run, n))

@@ -104,7 +104,7 @@ def test_the_home_folder_is_found_in_every_path(trained, tmp_path, capfd, monkey
 @pytest.mark.parametrize('name', ['memory::run', 'zip://a::run', 's3://a/run', 'data:run', 'caf\udce9'])
 def test_names_that_a_library_would_read_otherwise(name, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_user_error(run_in_process(capfd, 'train', '--output_dir', name, *cli_args(SMALL_OVERRIDES)), 'libraries would read this name as another path')
+    assert_user_error(run_in_process(capfd, 'train', '--output_dir', name, *cli_args(SMALL_OVERRIDES)), 'this name would be read as a URL')
     assert not [*tmp_path.iterdir()]
 
 def test_a_loop_of_links_is_one_line(trained, tmp_path, capfd):

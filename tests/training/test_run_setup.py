@@ -11,7 +11,7 @@ from annotated_transformer.run_directory import RunDirectory
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
-    assert 'warmup_steps=5 is not less than max_steps=4: the learning rate rises to the end' in run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
+    assert 'warmup_steps=5 is not less than max_steps=4: the learning rate never leaves warm-up' in run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=5))).stderr
     settings = SMALL_OVERRIDES | dict(max_steps=4, warmup_steps=1, lr_scheduler_type='cosine')
     assert not run_in_process(capfd, 'train', '--output_dir', tmp_path / 'b', *cli_args(settings)).returncode
     said = run_in_process(capfd, 'train', '--output_dir', tmp_path / 'b', '--resume', *cli_args(settings | dict(max_steps=8))).stderr
@@ -92,6 +92,14 @@ def test_files_of_others(text, capfd):
         assert_user_error(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', folder, *cli_args(SMALL_OVERRIDES)), 'contains other files', name.split('/')[0])
         assert snapshot_dir(folder) == {name: b'{}'}
 
+def test_resumed_without_its_data_dir(text, capfd, tmp_path):
+    "The message names the folder that the run was started with, and the run is not touched."
+    args = '--recipe', 'demo', *EN_DE, '--output_dir', tmp_path / 'run', *cli_args(SMALL_OVERRIDES | dict(max_steps=2, warmup_steps=1))
+    assert_success(run_in_process(capfd, 'train', *args, '--data_dir', text))
+    before = snapshot_dir(tmp_path / 'run')
+    assert_user_error(run_in_process(capfd, 'train', *args, '--resume'), f'was started with --data_dir {text}: give it as before')
+    assert snapshot_dir(tmp_path / 'run') == before
+
 @pytest.mark.parametrize('resume', [[], ['--resume']])
 def test_finished_model(own, capfd, resume):
     "Its checkpoints were removed: the model is not trained over, nor is a new one begun in its place."
@@ -99,5 +107,5 @@ def test_finished_model(own, capfd, resume):
     before = snapshot_dir(own)
     args = '--recipe', 'demo', *EN_DE, '--data_dir', own.parent, '--output_dir', own, *cli_args(SMALL_OVERRIDES)
     write_files(own.parent, train_en=number_lines('en'), train_de=number_lines('de'))
-    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'already exists, but its checkpoints are missing')
+    assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'already exists, but the checkpoints of its run are missing')
     assert snapshot_dir(own) == before

@@ -44,11 +44,11 @@ def test_early_stopping(capfd, tmp_path):
     assert both[0] == both[1]
     losses, newest, _ = both[0]
     assert len(losses) < 20 and losses.index(min(losses)) == len(losses) - 4 and newest == f'step-{2 * len(losses):08d}'
-    assert f'{2 * len(losses)} updates' in said
+    assert f'{2 * len(losses)} steps' in said
     again = assert_success(go(tmp_path / 'parts', noise, '--resume'))
     assert RunDirectory(tmp_path / 'parts').checkpoints()[-1].name == newest and 'stopped early' in again.stderr
     more = assert_success(go(tmp_path / 'parts', noise | dict(early_stopping_patience=30, max_steps=2 * len(losses) + 2), '--resume'))   # patience may grow
-    assert f'{2 * len(losses) + 2} updates' in more.stderr
+    assert f'{2 * len(losses) + 2} steps' in more.stderr
 
 def test_patience_of_nothing(capfd, tmp_path):
     assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'out', *cli_args(SMALL_OVERRIDES | dict(early_stopping_patience=0))), 'early_stopping_patience=0 must be greater than or equal to 1')
