@@ -18,18 +18,21 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
 def transformer_evaluate(
-    run_dir:str,             # run directory; several, separated by commas: an ensemble
-    src:str|None=None,       # source sentences, one per line; the test split if omitted
-    ref:str|None=None,       # reference translations, one per line
+    run_dir:str,             # run directory; comma-separated: an ensemble
+    src:str|None=None,       # file of source sentences, one per line; needs --ref
+    ref:str|None=None,       # file of reference translations, one per line; needs --src
     beam:int=4,              # beam size; 1 is greedy search
-    alpha:float=0.6,         # length penalty
+    alpha:float=0.6,         # length penalty exponent; 0: none
     output:str|None=None,    # file to write the translations to
-    baseline:str|None=None,  # file with another system's translations, to compare BLEU
+    baseline:str|None=None,  # another system's translations: paired bootstrap
     engine:str='pytorch',    # pytorch, or ctranslate2 (needs transformer_export first)
-    weights:str='average',   # average (of the last checkpoints), best or last
-    tokenize:str|None=None,  # of sacreBLEU: 13a, char, zh …; by language if omitted
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
+    # sacreBLEU's tokenizer: 13a, char, zh …; by target language if omitted
+    tokenize:str|None=None,
 ) -> None:
-    "Translate a test set and print BLEU and other metrics, one `name: value` per line."
+    """Translate a test set (--src and --ref together; the test split of the run if both
+    are omitted) and print BLEU and other metrics, one `name: value` per line."""
     _check_search(beam, alpha)
     _make_bleu_metric([], tokenize=tokenize)      # raises before anything is translated
     if (src is None) != (ref is None):

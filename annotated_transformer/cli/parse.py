@@ -79,18 +79,22 @@ def _flatten_metrics(
 
 # %% ../../nbs/library/cli/parse.ipynb #transformer-parse
 def transformer_parse(
-    run_dir:str,               # run directory of training with --dataset treebank
-    input:str|None=None,       # file with one sentence per line; stdin if omitted
-    gold:str|None=None,        # gold trees in brackets, or a treebank folder: evaluate
+    run_dir:str,               # run directory of a parser (trained on a treebank)
+    # file of whitespace-tokenised sentences, one per line; stdin if omitted
+    input:str|None=None,
+    # gold trees to evaluate on: a file in bracket format or a treebank folder
+    gold:str|None=None,
     output:str|None=None,      # with --gold: file to write the trees to, one per line
     beam:int=21,               # beam size; 1 is greedy search
-    alpha:float=0.3,           # length penalty
-    unconstrained:bool=False,  # allow output that is not a tree (gives a blank line)
-    weights:str='average',     # average (of the last checkpoints), best or last
+    alpha:float=0.3,           # length penalty exponent; 0: none
+    # turn off constrained decoding; a blank line for output that is not a tree
+    unconstrained:bool=False,
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
 ) -> None:
-    """Parse sentences of words: one tree per input line, in order, blank for one that
-    cannot be parsed. With --gold, parse the sentences of gold trees and print labelled
-    F1 and other metrics, one `name: value` per line."""
+    """Parse whitespace-tokenised sentences: one tree per input line, in order, blank
+    for one that cannot be parsed. With --gold, parse the sentences of gold trees and
+    print labelled F1 and other metrics, one `name: value` per line."""
     _check_search(beam, alpha)
     if input and gold: raise UserError('give --input or --gold, not both')
     if output and not gold: raise UserError('--output needs --gold')

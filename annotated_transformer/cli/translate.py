@@ -22,8 +22,8 @@ def _translate_lines(
     translator:Translator,
     lines:list[str],          # without line ends
     start:int=1,              # number of the first line, for messages
-    overlong:str='split',     # lines longer than max_len: 'split', 'error'; 'sentences'
-    print_scores:bool=False,  # write each score before its translation, and a tab
+    overlong:str='split',     # as for `transformer_translate`
+    print_scores:bool=False,  # prefix each translation with its score and a tab
     **kwargs:Any,             # of `n_best`: `n`, `beam`, `alpha`, `temperature` …
 ) -> list[str]:               # n translations per line, the best first
     """Translate lines, splitting those longer than max_len. Raises ValueError naming
@@ -46,9 +46,9 @@ def _translate_lines(
 
 # %% ../../nbs/library/cli/translate.ipynb #transformer-translate
 def _load_translator(
-    run_dir:str,  # run directory, or several separated by commas
+    run_dir:str,  # run directory; comma-separated: an ensemble
     engine:str,   # pytorch or ctranslate2
-    weights:str,  # average, best or last
+    weights:str,  # average, best, last or a .safetensors file
 ) -> Translator:
     """Load a translation model, or an ensemble. Raises ValueError on an unknown engine,
     an ensemble with ctranslate2, or another kind of model."""
@@ -66,22 +66,28 @@ def _load_translator(
 
 # %% ../../nbs/library/cli/translate.ipynb #translate-command
 def transformer_translate(
-    run_dir:str,              # run directory; several, separated by commas: an ensemble
+    run_dir:str,              # run directory; comma-separated: an ensemble
     input:str|None=None,      # file with one sentence per line; stdin if omitted
     beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
-    alpha:float=0.6,          # length penalty (ctranslate2 divides by length^alpha)
+    alpha:float=0.6,          # length penalty exponent; 0: none
     engine:str='pytorch',     # pytorch, or ctranslate2 (needs transformer_export first)
-    overlong:str='split',     # longer than max_len: split, error; sentences: split all
-    n_best:int=1,             # number of translations per line, the best first
-    print_scores:bool=False,  # write each score before its translation, and a tab
+    # lines longer than max_len: split, error; or sentences: split every line into
+    # sentences
+    overlong:str='split',
+    n_best:int=1,             # number of output lines per input line, the best first
+    print_scores:bool=False,  # print score, tab, translation
     do_sample:bool=False,     # sample instead of beam search
-    temperature:float=1.0,    # of --do_sample: divides the logits
-    top_p:float=1.0,          # of --do_sample: nucleus sampling with this probability
-    seed:int=0,               # random seed of --do_sample
-    weights:str='average',    # average (of the last checkpoints), best or last
+    temperature:float=1.0,    # with --do_sample: divides the logits
+    # with --do_sample: nucleus sampling, from the most probable tokens of this total
+    # probability
+    top_p:float=1.0,
+    seed:int=0,               # with --do_sample: random seed
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
 ) -> None:
-    """Translate lines: one output line (or --n_best) per input line, in order. A score
-    is the log-probability divided by the length penalty (of a sample, undivided)."""
+    """Translate lines of text: --n_best output lines per input line, in order. A score
+    is the log-probability (nats) divided by the length penalty (ctranslate2: by
+    length^alpha; a sample: undivided)."""
     if not do_sample and (temperature, top_p) != (1, 1): raise UserError(
         '--temperature and --top_p need --do_sample')
     validate_fields(dict(temperature=temperature), 'temperature', ge=1e-4, le=1e4)
@@ -94,14 +100,14 @@ def transformer_translate(
         'standard input is closed: give --input FILE')
     with (_open_maybe_compressed(input) if input
           else nullcontext(sys.stdin.buffer)) as raw:
-        translator, number = _load_translator(run_dir, engine, weights), 1
+        translator, line_number = _load_translator(run_dir, engine, weights), 1
         for batch in _read_line_batches(raw, input or 'standard input'):
             for line in _translate_lines(
-                    translator, batch, number, overlong, print_scores, n=n_best,
+                    translator, batch, line_number, overlong, print_scores, n=n_best,
                     beam=beam, alpha=alpha, do_sample=do_sample,
-                    temperature=temperature, top_p=top_p, seed=seed + number - 1):
+                    temperature=temperature, top_p=top_p, seed=seed + line_number - 1):
                 _write_line(line)
-            number += len(batch)
+            line_number += len(batch)
 
 # %% ../../nbs/library/cli/translate.ipynb #start
 #| eval: false
