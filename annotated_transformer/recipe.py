@@ -164,6 +164,7 @@ class _YAMLLoader(yaml.SafeLoader):
 _YAMLLoader.add_implicit_resolver('tag:yaml.org,2002:float', re.compile(
     r'[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$'), [*'-+0123456789'])
 
+# %% ../nbs/library/recipe.ipynb #read-recipe-file
 def _is_run_config(values:dict[str, Any]) -> bool:
     "Whether the values are the config.json of a run, which always has `pad_id`."
     return 'pad_id' in values

@@ -104,6 +104,7 @@ def _import_user_modules(
     args, _ = parser.parse_known_args(argv)
     for name in vars(args)['import']: _import_user_module(name)
 
+# %% ../../nbs/library/cli/main.ipynb #reject-unknown-option
 # option → its names in fairseq, Hugging Face, OpenNMT, Lightning, nanoGPT
 _OPTION_ALIASES = {
     'P_drop': 'dropout', 'P_attn': 'attention_dropout', 'eps_ls': 'label_smoothing '

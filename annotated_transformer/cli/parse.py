@@ -35,6 +35,7 @@ def _escape_ptb_tokens(words:list[str]) -> list[str]:
             escapes.get(word) or re.sub(r'(?<!\\)[/*]', r'\\\g<0>', word)
             for word in words]
 
+# %% ../../nbs/library/cli/parse.ipynb #parse-or-warn
 def _parse_or_warn(
     parser:Parser,
     parse_fn:Callable[..., list],      # sentences, tags → trees
@@ -87,8 +88,7 @@ def transformer_parse(
     output:str|None=None,      # with --gold: file to write the trees to, one per line
     beam:int=21,               # beam size; 1 is greedy search
     alpha:float=0.3,           # length penalty exponent; 0: none
-    # turn off constrained decoding; a blank line for output that is not a tree
-    unconstrained:bool=False,
+    unconstrained:bool=False,  # turn off constrained decoding
     # weights to use: average of the last checkpoints, best, last or a .safetensors file
     weights:str='average',
 ) -> None:

@@ -64,6 +64,14 @@ def _load_translator(
     _require_translation_model(run_dir, translator.config)
     return translator
 
+def _check_sampling(do_sample:bool, temperature:float, top_p:float, seed:int) -> None:
+    "Raises ValueError if an option of sampling is out of range or has no effect."
+    if not do_sample and (temperature, top_p) != (1, 1): raise UserError(
+        '--temperature and --top_p need --do_sample')
+    validate_fields(dict(temperature=temperature), 'temperature', ge=1e-4, le=1e4)
+    validate_fields(dict(top_p=top_p), 'top_p', gt=0, le=1)
+    validate_fields(dict(seed=seed), 'seed', ge=0, lt=2 ** 62)
+
 # %% ../../nbs/library/cli/translate.ipynb #translate-command
 def transformer_translate(
     run_dir:str,              # run directory; comma-separated: an ensemble
@@ -71,15 +79,13 @@ def transformer_translate(
     beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
     alpha:float=0.6,          # length penalty exponent; 0: none
     engine:str='pytorch',     # pytorch, or ctranslate2 (needs transformer_export first)
-    # lines longer than max_len: split, error; or sentences: split every line into
-    # sentences
+    # longer than max_len: split, error; or sentences: split every line into sentences
     overlong:str='split',
     n_best:int=1,             # number of output lines per input line, the best first
     print_scores:bool=False,  # print score, tab, translation
     do_sample:bool=False,     # sample instead of beam search
     temperature:float=1.0,    # with --do_sample: divides the logits
-    # with --do_sample: nucleus sampling, from the most probable tokens of this total
-    # probability
+    # with --do_sample: nucleus sampling, from the top tokens of this total probability
     top_p:float=1.0,
     seed:int=0,               # with --do_sample: random seed
     # weights to use: average of the last checkpoints, best, last or a .safetensors file
@@ -88,11 +94,7 @@ def transformer_translate(
     """Translate lines of text: --n_best output lines per input line, in order. A score
     is the log-probability (nats) divided by the length penalty (ctranslate2: by
     length^alpha; a sample: undivided)."""
-    if not do_sample and (temperature, top_p) != (1, 1): raise UserError(
-        '--temperature and --top_p need --do_sample')
-    validate_fields(dict(temperature=temperature), 'temperature', ge=1e-4, le=1e4)
-    validate_fields(dict(top_p=top_p), 'top_p', gt=0, le=1)
-    validate_fields(dict(seed=seed), 'seed', ge=0, lt=2 ** 62)
+    _check_sampling(do_sample, temperature, top_p, seed)
     validate_fields(dict(n_best=n_best), 'n_best', ge=1)
     if beam is None: beam = max(4, n_best)
     _check_search(beam, alpha, 1 if do_sample else n_best)

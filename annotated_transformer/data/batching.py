@@ -34,8 +34,7 @@ def tokenize_dataset(
     split:Dataset,           # columns `source` and `target`, text
     tokenizer:Tokenizer,     # target tokenizer; its `src_tokenizer` is the source's
     max_len:int=1024,        # longest source or target in tokens, eos included
-    # pairs longer than max_len: 'drop', 'error', or 'truncate' the source (pairs with
-    # a long target are dropped)
+    # longer than max_len: 'drop', 'error' or 'truncate' the source (drops long targets)
     overlong:str='drop',
     num_proc:int|None=None,  # number of worker processes
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`

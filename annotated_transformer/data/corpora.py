@@ -210,6 +210,7 @@ def _resolve_corpus(
         f'dataset {name} needs source_lang and target_lang, such as en and de')
     return name, src, tgt
 
+# %% ../../nbs/library/data/corpora.ipynb #check-data-dir
 def _check_data_dir(
     dataset:str,             # one of `_DATASETS`
     source:str,              # source language

@@ -38,8 +38,7 @@ class PreprocessingConfig:
     max_len: int = 1024                # longest source or target, in tokens
     # encode unknown characters as bytes: 256 vocabulary entries
     byte_fallback: bool = True
-    # pairs longer than max_len: 'drop', 'error', or 'truncate' the source (pairs with
-    # a long target are dropped)
+    # longer than max_len: 'drop', 'error' or 'truncate' the source (drops long targets)
     overlong: str = 'drop'
     src_vocab_size: int | None = None  # source vocabulary size, if not shared
 

@@ -86,6 +86,7 @@ def _check_columns(
             f'{path}: the {ordinal} column holds {content}; source and target must be '
             'the first two columns')
 
+# %% ../../nbs/library/data/text_files.ipynb #read-tsv-rows
 def _read_tsv(
     path:str|Path,               # as for `read_lines`
     names:Iterable[str]=(),      # further words that occur in a header
