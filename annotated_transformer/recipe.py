@@ -22,7 +22,7 @@ from .model.seq2seq import get_architecture
 from .utils.validation import (
     UserError, _validate_types, _MAX_INT, _suggest_name)
 
-# %% ../nbs/library/recipe.ipynb #parts
+# %% ../nbs/library/recipe.ipynb #data-config
 _PYDANTIC_CONFIG = ConfigDict(strict=True, extra='forbid', allow_inf_nan=False)
 _PositiveInt = Annotated[int, Field(ge=1, le=_MAX_INT)]
 _PositiveFloat = Annotated[float, Field(gt=0)]
@@ -54,7 +54,7 @@ class OptimizationConfig:
         if self.momentum and self.optimizer != 'sgd':
             raise UserError("momentum needs optimizer='sgd'")
 
-# %% ../nbs/library/recipe.ipynb #parts-2
+# %% ../nbs/library/recipe.ipynb #schedule-config
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class ScheduleConfig:
     "Number of training steps and learning rate schedule, §5.2 and §5.3."
@@ -117,7 +117,7 @@ class Recipe:
             self.data.byte_fallback, self.data.overlong,
             getattr(self.model, 'src_vocab_size', None))
 
-# %% ../nbs/library/recipe.ipynb #flat-fields
+# %% ../nbs/library/recipe.ipynb #flatten-recipe
 _PART_NAMES = 'model', 'data', 'optimization', 'schedule', 'checkpoints'
 
 def flatten_recipe(
@@ -140,7 +140,7 @@ def _recipe_path(name:str) -> Path:
     "Path of the file of a named recipe; presets have no file."
     return Path(str(files('annotated_transformer'))) / f'recipes/{name}.yaml'
 
-# %% ../nbs/library/recipe.ipynb #read-recipe
+# %% ../nbs/library/recipe.ipynb #reject-duplicate-keys
 _RUN_METADATA_KEYS = set(
     'pad_id dataset data_dir source_lang target_lang dataset_hash '
     'resolved_matmul_backend tokenizer_sha256 source_tokenizer_sha256 versions '
@@ -189,7 +189,7 @@ def _read_recipe_file(
     return {name: value for name, value in values.items()
             if name not in _RUN_METADATA_KEYS}
 
-# %% ../nbs/library/recipe.ipynb #build
+# %% ../nbs/library/recipe.ipynb #format-validation-error
 def _format_validation_error(error:ValidationError) -> str:
     "The first of pydantic's errors, in one line."
     first = error.errors(include_url=False)[0]
@@ -276,7 +276,7 @@ def with_overrides(
     "Copy a recipe with fields overridden. Raises the same errors as `get_recipe`."
     return _build_recipe(recipe_to_dict(recipe), overrides)
 
-# %% ../nbs/library/recipe.ipynb #recipe-of
+# %% ../nbs/library/recipe.ipynb #recipe-from-config
 def _recipe_from_config(
     config:dict[str, Any],  # config.json of a run
     filename:str,           # name of that file, for messages

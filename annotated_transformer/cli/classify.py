@@ -17,7 +17,7 @@ from annotated_transformer.tasks.classification.classifier import (
 from ..utils.io import _open_maybe_compressed, _write_line
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/classify.ipynb #command
+# %% ../../nbs/library/cli/classify.ipynb #transformer-classify
 def transformer_classify(
     run_dir:str,            # run directory of a classifier
     input:str|None=None,    # file with one text per line; stdin if omitted

@@ -6,6 +6,7 @@
 __all__ = ['transformer_evaluate']
 
 # %% ../../nbs/library/cli/evaluate.ipynb #imports
+from typing import Any
 from .main import main
 from .translate import _load_translator
 from ..data.text_files import read_lines, read_parallel

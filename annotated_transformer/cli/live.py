@@ -12,7 +12,7 @@ from ..utils.io import _check_output_path, atomic_write_text
 from ..web.live import build_live_page
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/live.ipynb #live-command
+# %% ../../nbs/library/cli/live.ipynb #transformer-live
 def transformer_live(
     run_dir:str,         # run directory of a Transformer trained on raw text
     output:str,          # .html file to write

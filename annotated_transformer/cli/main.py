@@ -18,7 +18,7 @@ from fastcore.script import anno_parser
 from ..utils.io import _print_error
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/main.ipynb #mendable
+# %% ../../nbs/library/cli/main.ipynb #user-message
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError,
                 IsADirectoryError, NotADirectoryError)
 _PATH_ERRNOS = errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS
@@ -44,7 +44,7 @@ def _user_message(e:BaseException) -> str | None:
     if message.startswith('Symlink loop'): return text      # before Python 3.13
     return None
 
-# %% ../../nbs/library/cli/main.ipynb #plain-errors
+# %% ../../nbs/library/cli/main.ipynb #exit-on-user-error
 # not empty after Ctrl-C, even if a library raises another error because of it
 _interrupted: list[bool] = []
 
@@ -67,7 +67,7 @@ def _exit_on_user_error(
         _print_error(error)
         sys.exit(1)
 
-# %% ../../nbs/library/cli/main.ipynb #streams
+# %% ../../nbs/library/cli/main.ipynb #open-std-streams
 def _open_std_streams() -> None:
     """Open closed standard streams on /dev/null, and escape characters that the
     stream's encoding cannot represent. Raises ValueError if standard output is
@@ -88,7 +88,7 @@ def _install_sigint_handler() -> None:
         if os.getpid() == main_pid: _interrupted.append(True); raise KeyboardInterrupt
     signal.signal(signal.SIGINT, interrupt)
 
-# %% ../../nbs/library/cli/main.ipynb #refuse
+# %% ../../nbs/library/cli/main.ipynb #exit-with-usage-error
 def _exit_with_usage_error(message:str) -> NoReturn:
     "Print one line about the command line and exit with status 2."
     _print_error(message)
@@ -144,7 +144,7 @@ def _reject_unknown_option(
     if matches == ['--max_tokens']: hint += ' (in tokens, not sentences)'
     _exit_with_usage_error(f'unknown option {arg}: {hint}')
 
-# %% ../../nbs/library/cli/main.ipynb #as-spelt
+# %% ../../nbs/library/cli/main.ipynb #normalize-option-names
 def _normalize_option_names(
     argv:list[str],         # command line, options with `_`
     parser:ArgumentParser,  # of the command, options with `_` or `-`
@@ -156,7 +156,7 @@ def _normalize_option_names(
         return '--' + spellings.get(match[1], match[1])
     return [re.sub('^--([^=]+)', spell, arg) for arg in argv]
 
-# %% ../../nbs/library/cli/main.ipynb #arguments
+# %% ../../nbs/library/cli/main.ipynb #parse-args
 def _parse_args(
     # a command: its parameters and their comments become options and help texts
     func:Callable[..., Any],
@@ -193,7 +193,7 @@ def _parse_args(
             map(os.path.expanduser, v.split(',')))
     return values
 
-# %% ../../nbs/library/cli/main.ipynb #import-own
+# %% ../../nbs/library/cli/main.ipynb #import-user-module
 def _import_user_module(
     name:str,  # installed module, module in the current folder, or .py file
 ) -> None:
@@ -214,7 +214,7 @@ def _import_user_module(
     if is_file and not (origin and path.samefile(origin)): raise UserError(
         f'--import {name}: another module is called {module_name}: rename the file')
 
-# %% ../../nbs/library/cli/main.ipynb #command
+# %% ../../nbs/library/cli/main.ipynb #run-command
 def _run_command(
     func:Callable[..., Any],  # a command
     argv:list[str],           # command line
@@ -241,7 +241,7 @@ def main(
         _install_sigint_handler()
     _run_command(getattr(module, name), sys.argv[1:])
 
-# %% ../../nbs/library/cli/main.ipynb #command-for
+# %% ../../nbs/library/cli/main.ipynb #get-task-command
 def _get_task_command(
     config:dict[str, Any],  # of a run
 ) -> str:                   # transformer_translate, _parse or _classify

@@ -23,7 +23,7 @@ from ..utils.io import (
     _check_output_path, _open_maybe_compressed, atomic_write_text, _write_line)
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/parse.ipynb #parse-command
+# %% ../../nbs/library/cli/parse.ipynb #escape-ptb-tokens
 _BRACKET_TOKENS = {'(': '-LRB-', ')': '-RRB-', '{': '-LCB-', '}': '-RCB-'}
 
 def _escape_ptb_tokens(words:list[str]) -> list[str]:

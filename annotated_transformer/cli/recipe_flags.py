@@ -16,7 +16,7 @@ from fastcore.docments import docments
 from ..recipe import _YAMLLoader, Recipe, _PART_NAMES
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/recipe_flags.ipynb #add-recipe-flags
+# %% ../../nbs/library/cli/recipe_flags.ipynb #parse-field-value
 def _parse_field_value(text:str) -> Any:
     "Parse the value of a field as in a recipe file."
     try: return yaml.load(text, _YAMLLoader)
@@ -55,7 +55,7 @@ def _add_recipe_arguments(
                 f'field {f.name!r} of {part_type.__name__} is already an option of '
                 'this command: rename it') from e
 
-# %% ../../nbs/library/cli/recipe_flags.ipynb #takes-recipe
+# %% ../../nbs/library/cli/recipe_flags.ipynb #explicit-params
 def _explicit_params(
     func:Callable[..., Any],
 ) -> list[inspect.Parameter]:

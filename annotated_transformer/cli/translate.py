@@ -44,7 +44,7 @@ def _translate_lines(
     if not print_scores: return texts
     return [f'{score:.4f}\t{text}' for text, (_, score) in zip(texts, hypotheses)]
 
-# %% ../../nbs/library/cli/translate.ipynb #transformer-translate
+# %% ../../nbs/library/cli/translate.ipynb #load-translator
 def _load_translator(
     run_dir:str,  # run directory; comma-separated: an ensemble
     engine:str,   # pytorch or ctranslate2
@@ -72,7 +72,7 @@ def _check_sampling(do_sample:bool, temperature:float, top_p:float, seed:int) ->
     validate_fields(dict(top_p=top_p), 'top_p', gt=0, le=1)
     validate_fields(dict(seed=seed), 'seed', ge=0, lt=2 ** 62)
 
-# %% ../../nbs/library/cli/translate.ipynb #translate-command
+# %% ../../nbs/library/cli/translate.ipynb #transformer-translate
 def transformer_translate(
     run_dir:str,              # run directory; comma-separated: an ensemble
     input:str|None=None,      # file with one sentence per line; stdin if omitted

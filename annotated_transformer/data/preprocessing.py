@@ -25,7 +25,7 @@ from .text_files import _TMP_DIR
 from .tokenizer import (
     Tokenizer, _VocabSizeError, moses_lc, _tokenizer_files, _sample_training_text)
 
-# %% ../../nbs/library/data/preprocessing.ipynb #preparation
+# %% ../../nbs/library/data/preprocessing.ipynb #preprocessing-config
 _CLASSIFICATION_MODES = 'labels', 'characters'     # the target is a one-word label
 _PREPROCESSING = 'raw', 'moses_lc', 'words', *_CLASSIFICATION_MODES
 
@@ -51,7 +51,7 @@ class PreprocessingConfig:
                             'src_vocab_size: labels have their own vocabulary')
         validate_fields(vars(self), 'overlong', choices=('drop', 'error', 'truncate'))
 
-# %% ../../nbs/library/data/preprocessing.ipynb #data-key
+# %% ../../nbs/library/data/preprocessing.ipynb #dataset-hash
 def _dataset_hash(
     config:PreprocessingConfig,
     corpus:_CorpusSpec,                    # as for `load_corpus`
@@ -65,7 +65,7 @@ def _dataset_hash(
         settings |= {p.name: _sha256_file(p) for p in _tokenizer_files(tokenizer_dir)}
     return sha256(json.dumps(settings).encode()).hexdigest()[:16]
 
-# %% ../../nbs/library/data/preprocessing.ipynb #cut
+# %% ../../nbs/library/data/preprocessing.ipynb #train-tokenizer
 def _train_tokenizer(
     config:PreprocessingConfig,
     train:Dataset,  # columns source, target
@@ -87,7 +87,7 @@ def _train_tokenizer(
     tokenizer.src_tokenizer = learn('src_vocab_size', 'source')
     return tokenizer
 
-# %% ../../nbs/library/data/preprocessing.ipynb #say-unknown
+# %% ../../nbs/library/data/preprocessing.ipynb #check-unknown-tokens
 def _check_unknown_tokens(
     ids:Dataset,           # columns src, tgt
     tokenizer:Tokenizer,   # that encoded the text
@@ -121,7 +121,7 @@ def _check_labels(
         if new: print(f'{split}: {sum(new.values())} examples have labels that are not '
                       f'in train and cannot be predicted: {", ".join(new)}')
 
-# %% ../../nbs/library/data/preprocessing.ipynb #cut-splits
+# %% ../../nbs/library/data/preprocessing.ipynb #encode-splits
 def _encode_splits(
     config:PreprocessingConfig,
     corpus:_CorpusSpec,                    # as for `load_corpus`
@@ -157,7 +157,7 @@ def _encode_splits(
         if tokenizer_dir and split == 'train': _check_unknown_tokens(
             ids, tokenizer, tokenizer_dir, config.preprocessing == 'words')
 
-# %% ../../nbs/library/data/preprocessing.ipynb #make-data
+# %% ../../nbs/library/data/preprocessing.ipynb #preprocess-corpus
 def preprocess_corpus(
     config:PreprocessingConfig,
     corpus:_CorpusSpec,                    # as for `load_corpus`
@@ -191,7 +191,7 @@ def preprocess_corpus(
             shutil.rmtree(tmp / 'scratch', ignore_errors=True)
         tmp.rename(output_dir)
 
-# %% ../../nbs/library/data/preprocessing.ipynb #batches-of
+# %% ../../nbs/library/data/preprocessing.ipynb #load-batches
 def load_batches(
     folder:Path,     # a split written by `preprocess_corpus`
     max_tokens:int,  # padded tokens per side of a batch

@@ -289,7 +289,7 @@ class Translator:
         return dict(source=t.src_tokenizer.convert_ids_to_tokens(src.tolist()),
                     target=t.convert_ids_to_tokens(tgt[1:].tolist()), **weights)
 
-# %% ../../nbs/library/inference/translator.ipynb #distinct
+# %% ../../nbs/library/inference/translator.ipynb #deduplicate
 def _deduplicate(
     candidates:list[tuple[str, float]],  # (text, score), the best first
     n:int,
