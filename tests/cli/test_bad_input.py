@@ -121,7 +121,7 @@ CASES = {
     'too few to split': (train(train_en='a\n', train_de='b\n'), 'too few to cut off'),
     'all too long': (train(dict(max_len=1)), 'no pair has at most max_len=1'),
     'one too long': (train(dict(max_len=5, overlong='error')), 'more than max_len=5'),
-    'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--output_dir', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt holds no data set'),
+    'wmt14 without data': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--output_dir', '{tmp}/out'], lambda run, tmp: (tmp / 'wmt').mkdir()], 'wmt cannot be read as a data set'),
     'wmt14 of other columns': (['train', ['--recipe', 'demo', '--dataset', 'wmt14', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{tmp}/wmt', '--output_dir', '{tmp}/out'], lambda run, tmp: wmt14(tmp / 'wmt', **{s: ['{"english": "a", "de": "b"}'] * 9 for s in ('train', 'validation', 'test')})], 'no column en, there are english, de'),
     'no test split': (['train', ['--recipe', 'demo', '--dataset', 'multi30k', '--source_lang', 'en', '--target_lang', 'de', '--data_dir', '{text}', '--output_dir', '{tmp}/out'], None], 'val.en'),
     'evaluate unequal files': (['evaluate', ['{run}', '--src', '{text}/train.en', '--ref', '{tmp}/b'], lambda run, tmp: write_files(tmp, b='eins\n')], 'has 60', 'has 1'),
