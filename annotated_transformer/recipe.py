@@ -22,7 +22,7 @@ from .model.seq2seq import get_architecture
 from .utils.validation import (
     UserError, _validate_types, _MAX_INT, _suggest_name)
 
-# %% ../nbs/library/recipe.ipynb #parts
+# %% ../nbs/library/recipe.ipynb #data-config
 _PYDANTIC_CONFIG = ConfigDict(strict=True, extra='forbid', allow_inf_nan=False)
 _PositiveInt = Annotated[int, Field(ge=1, le=_MAX_INT)]
 _PositiveFloat = Annotated[float, Field(gt=0)]
@@ -57,7 +57,7 @@ class OptimizationConfig:
         if self.momentum and self.optimizer != 'sgd':
             raise UserError("momentum needs optimizer='sgd'")
 
-# %% ../nbs/library/recipe.ipynb #parts-2
+# %% ../nbs/library/recipe.ipynb #schedule-config
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class ScheduleConfig:
     "Number of training steps and learning rate schedule, §5.2 and §5.3."
@@ -70,8 +70,8 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class CheckpointConfig:
-    """Validation, checkpoints and their average, §6.1. Raises ValueError on an interval
-    that cannot be read."""
+    """Validation, checkpoints and their average, §6.1. Raises ValueError on a
+    malformed interval."""
     # how often to validate and save: '10 minutes', '1 epoch', '500 steps'
     save_every: str = '10 minutes'
     average_checkpoints: _PositiveInt = 5  # checkpoints to keep and to average
@@ -102,15 +102,15 @@ class Recipe:
     cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto'
 
     def __post_init__(self) -> None:
-        model_config: Any = get_architecture(self.architecture).config_class
-        config_type = type(self.model)
-        if not isinstance(self.model, model_config): raise UserError(
-            f'architecture={self.architecture} needs a {model_config.__name__}, '
-            f'not a {config_type.__name__}')
-        flatten_recipe(self)                       # raises on a name in two parts
+        expected_class: Any = get_architecture(self.architecture).config_class
+        actual_class = type(self.model)
+        if not isinstance(self.model, expected_class): raise UserError(
+            f'architecture={self.architecture} needs a {expected_class.__name__}, '
+            f'not a {actual_class.__name__}')
+        flatten_recipe(self)               # raises if two parts share a field name
         if self.schedule.peak_lr is None and not hasattr(self.model, 'd_model'):
             raise UserError(
-                f'peak_lr is required: {config_type.__name__} has no d_model')
+                f'peak_lr is required: {actual_class.__name__} has no d_model')
         _validate_types(self.preprocessing_config)   # also runs its __post_init__
 
     @property
@@ -121,14 +121,14 @@ class Recipe:
             self.data.byte_fallback, self.data.overlong,
             getattr(self.model, 'src_vocab_size', None))
 
-# %% ../nbs/library/recipe.ipynb #flat-fields
+# %% ../nbs/library/recipe.ipynb #flatten-recipe
 _PART_NAMES = 'model', 'data', 'optimization', 'schedule', 'checkpoints'
 
 def flatten_recipe(
     recipe:Recipe,
-) -> dict[str, Any]:  # field → value, of all parts
-    """The fields of all parts of a recipe in one dict. Raises ValueError on a name that
-    two parts share."""
+) -> dict[str, Any]:  # value of each field
+    """The fields of the recipe, flattened: those of its parts, then its own. Raises
+    ValueError if two parts share a field name."""
     flat: dict[str, Any] = {}
     for part in [*(getattr(recipe, name) for name in _PART_NAMES), recipe]:
         for f in fields(part):
@@ -141,20 +141,20 @@ def flatten_recipe(
 
 # %% ../nbs/library/recipe.ipynb #recipe-path
 def _recipe_path(name:str) -> Path:
-    "Path of the file of a named recipe, which may not exist."
+    "Path of the file of a named recipe; presets have no file."
     return Path(str(files('annotated_transformer'))) / f'recipes/{name}.yaml'
 
-# %% ../nbs/library/recipe.ipynb #read-recipe
+# %% ../nbs/library/recipe.ipynb #reject-duplicate-keys
 _RUN_METADATA_KEYS = set(
     'pad_id dataset data_dir source_lang target_lang dataset_hash '
     'resolved_matmul_backend tokenizer_sha256 source_tokenizer_sha256 versions '
     'user_module finetune_from finetune_sha256'.split())
 
 def _reject_duplicate_keys(pairs:Iterable[tuple[Any, Any]]) -> dict:
-    "A dict of (key, value) pairs. Raises ValueError on a key that appears twice."
+    "A dict of (key, value) pairs. Raises ValueError on a duplicate key."
     values = {}
     for key, value in pairs:
-        if key in values: raise UserError(f'{key} appears twice')
+        if key in values: raise UserError(f'{key} is given more than once')
         values[key] = value
     return values
 
@@ -168,8 +168,13 @@ class _YAMLLoader(yaml.SafeLoader):
 _YAMLLoader.add_implicit_resolver('tag:yaml.org,2002:float', re.compile(
     r'[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$'), [*'-+0123456789'])
 
+# %% ../nbs/library/recipe.ipynb #read-recipe-file
+def _is_run_config(values:dict[str, Any]) -> bool:
+    "Whether the values are the config.json of a run, which always has `pad_id`."
+    return 'pad_id' in values
+
 def _read_recipe_file(
-    path:str|Path,    # .yaml or .json file, or config.json of a run
+    path:str|Path,    # .yaml, .yml or .json file, or config.json of a run
 ) -> dict[str, Any]:  # its content, without the metadata of a run
     """Read a recipe file. Raises FileNotFoundError, or ValueError naming the file and
     the error."""
@@ -184,11 +189,11 @@ def _read_recipe_file(
     if not isinstance(values, dict): raise UserError(
         f'{path} is not a recipe: it must be a mapping of fields, '
         f'not {str(values)[:40]}')
-    if 'pad_id' not in values: return values                 # else it is a run's
+    if not _is_run_config(values): return values
     return {name: value for name, value in values.items()
             if name not in _RUN_METADATA_KEYS}
 
-# %% ../nbs/library/recipe.ipynb #build
+# %% ../nbs/library/recipe.ipynb #format-validation-error
 def _format_validation_error(error:ValidationError) -> str:
     "The first of pydantic's errors, in one line."
     first = error.errors(include_url=False)[0]
@@ -200,7 +205,7 @@ _Config = TypeVar('_Config')
 
 def _build_dataclass(
     cls:type[_Config],      # dataclass of a part of the recipe
-    values:dict[str, Any],  # field → value
+    values:dict[str, Any],  # value of each field
 ) -> _Config:
     "Build a part of a recipe. Raises ValueError naming the invalid field, in one line."
     if not isinstance(values, dict): raise UserError(
@@ -214,7 +219,7 @@ def _build_dataclass(
 
 def _build_recipe(
     values:dict[str, Any],     # content of a recipe file
-    overrides:dict[str, Any],  # field → value
+    overrides:dict[str, Any],  # new values of fields
 ) -> Recipe:
     """Build a recipe from a file's content with fields overridden. Raises ValueError on
     an unknown field or architecture, or an invalid value."""
@@ -235,23 +240,24 @@ def _build_recipe(
 
 # %% ../nbs/library/recipe.ipynb #get-recipe
 def list_recipes() -> list[str]:
-    "Names of the recipes that `get_recipe` accepts: rows of Table 3, then files."
+    "Names that `get_recipe` accepts: presets (rows of Table 3), then recipe files."
     names = {path.stem for path in _recipe_path('').parent.glob('*.yaml')}
     return [*presets, *sorted(names - {*presets})]
 
 def _read_named_recipe(name:str) -> dict[str, Any]:
-    "Content of the file of a named recipe. Raises ValueError on an unknown name."
+    """Content of a named recipe: its file if there is one, else the preset, as fields
+    that differ from the defaults. Raises ValueError on an unknown name."""
     if name not in list_recipes(): raise UserError(
         f'unknown recipe {name!r}: {_suggest_name(name, list_recipes())} '
-        '(or give the path of a .yaml or .json file)')
+        '(or give the path of a .yaml, .yml or .json file)')
     if _recipe_path(name).is_file(): return _read_recipe_file(_recipe_path(name))
     base = vars(TransformerConfig())
     return dict(model={field: value for field, value in vars(presets[name]).items()
                        if value != base[field]})
 
 def get_recipe(
-    name:str|Path,     # one of `list_recipes()`, or path of a .yaml or .json file
-    **overrides:Any,   # field → value
+    name:str|Path,     # one of `list_recipes()`, or path of a .yaml, .yml or .json file
+    **overrides:Any,   # new values of fields
 ) -> Recipe:
     """Load a recipe, with fields overridden. Raises ValueError on an unknown name or
     field or an invalid value, FileNotFoundError if there is no such file."""
@@ -263,21 +269,21 @@ def get_recipe(
 
 def recipe_to_dict(
     recipe:Recipe,
-) -> dict[str, Any]:  # as in a file, each part a dict
+) -> dict[str, Any]:  # one dict per part, as in a recipe file
     "All fields of a recipe as nested dicts, for JSON or YAML."
     return asdict(recipe)
 
 def with_overrides(
     recipe:Recipe,
-    **overrides:Any,  # field → value
+    **overrides:Any,  # new values of fields
 ) -> Recipe:
-    "Copy a recipe with fields overridden. Raises ValueError as `get_recipe`."
+    "Copy a recipe with fields overridden. Raises the same errors as `get_recipe`."
     return _build_recipe(recipe_to_dict(recipe), overrides)
 
-# %% ../nbs/library/recipe.ipynb #recipe-of
+# %% ../nbs/library/recipe.ipynb #recipe-from-config
 def _recipe_from_config(
     config:dict[str, Any],  # config.json of a run
-    filename:str,           # that file, for messages
+    filename:str,           # name of that file, for messages
 ) -> Recipe:
     "The recipe of a run. Raises ValueError naming the file and the field."
     values = {name: value for name, value in config.items()

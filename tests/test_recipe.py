@@ -69,7 +69,7 @@ def test_refused_in_one_line(changes, message):
         assert message in str(e.value) and '\n' not in str(e.value)
 
 @pytest.mark.parametrize('suffix, text, message', [
-    ('yaml', 'schedule: {max_steps: 3, max_steps: 4}', 'max_steps appears twice'), ('json', '{"seed": 1, "seed": 2}', 'seed appears twice'),
+    ('yaml', 'schedule: {max_steps: 3, max_steps: 4}', 'max_steps is given more than once'), ('json', '{"seed": 1, "seed": 2}', 'seed is given more than once'),
     ('yaml', 'schedule: {max_steps: "6"}', "max_steps='6' must be a valid integer"), ('json', '{"schedule": {"max_steps": NaN}}', 'max_steps=nan must be'), ('yaml', 'schedule: {peak_lr: .nan}', 'must be a finite'),
     ('yaml', 'schedule: {max_tokens: 6}', "unknown field 'max_tokens'"), ('yaml', 'shedule: {max_steps: 6}', "unknown field 'shedule': did you mean 'schedule'?"), ('yaml', 'schedule: 6', 'ScheduleConfig must be a mapping of fields'),
     ('json', '{"pad": 0}', "unknown field 'pad'"), ('yaml', '[1, 2]', 'is not a recipe'), ('yaml', 'a: [', 'own.yaml: while parsing'), ('json', '{', 'own.json: Expecting'),
@@ -115,7 +115,7 @@ def test_help_shows_the_fields_of_the_recipe_by_part(recipe, own, other, capsys)
 
 @pytest.mark.parametrize('args, message', [
     ('--max_stepz 3', 'unknown option --max_stepz: did you mean --max_steps?'), ('--dropout 0.2', 'unknown option --dropout: use --P_drop'),
-    ('--clip-norm=1', 'use --max_grad_norm'), ('--output_dir a --output_dir b', '--output_dir appears twice'), ('--max_steps 3 --max_steps 4', '--max_steps appears twice'), ('--max_steps 6x', "steps='6x' must be a valid integer"),
+    ('--clip-norm=1', 'use --max_grad_norm'), ('--output_dir a --output_dir b', '--output_dir is given more than once'), ('--max_steps 3 --max_steps 4', '--max_steps is given more than once'), ('--max_steps 6x', "steps='6x' must be a valid integer"),
     ('--recipe bse', "unknown recipe 'bse': did you mean 'base'?"), ('--recipe nowhere.yaml', 'nowhere.yaml'), ('--peak_lr nan', "peak_lr='nan' must be a valid number"), ('--peak_lr .nan', 'peak_lr=nan must be'),
     ('--max_steps', 'expected one argument'), ('--recipe base --dataset text --d_model 255', 'h=8 does not divide d_model=255')])
 def test_flags_that_are_refused(args, message, capfd, tmp_path, monkeypatch):

@@ -59,6 +59,8 @@ def test_saved_and_opened_again(own, tmp_path):
     again = Translator.from_pretrained(tmp_path / 'given', device='cpu')
     assert same(again.models[0], translator.models[0]) and again.config == translator.config and again.translate(['twenty-one']) == translator.translate(['twenty-one'])
     with pytest.raises(FileExistsError, match='contains output of another command'): translator.save_pretrained(own)
+    ensemble = Translator(translator.models * 2, translator.tokenizer, translator.config)
+    with pytest.raises(ValueError, match='an ensemble of 2 models cannot be saved'): ensemble.save_pretrained(tmp_path / 'ensemble')
 
 
 def test_other_tokenizer(own, capfd, tmp_path):

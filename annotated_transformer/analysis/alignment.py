@@ -58,7 +58,7 @@ def _name_parts(
     if rest: parts += add_scale(1, _group_parts(rest, lang, number_speller(lang)(1)))
     return parts
 
-# %% ../../nbs/library/analysis/alignment.ipynb #true-alignment
+# %% ../../nbs/library/analysis/alignment.ipynb #gold-alignment
 def gold_alignment(
     n:int,                  # 0 to 999,999
     char_level:bool=False,  # rows and columns are letters instead of parts

@@ -13,7 +13,7 @@ from execnb.nbio import NbCell, mk_cell
 from nbdev.config import get_config
 from nbdev.process import Processor
 
-# %% ../../nbs/library/analysis/docs.ipynb #defined-names
+# %% ../../nbs/library/analysis/docs.ipynb #list-definitions
 def _list_definitions(
     tree:list[ast.stmt],      # of an exported cell
 ) -> Iterator[str]:           # `attention`, `Translator`, `Translator.encode`
@@ -31,7 +31,7 @@ def _list_definitions(
                 yield f'{owner.id}.{node.name}'
             else: yield node.name
 
-# %% ../../nbs/library/analysis/docs.ipynb #anchors
+# %% ../../nbs/library/analysis/docs.ipynb #anchor-proc
 # directives that only the checks of `make check` read
 _CHECK_DIRECTIVES = re.compile(r'^#\| *(?:claim|varies):.*\n', re.MULTILINE)
 
@@ -61,7 +61,7 @@ class _AnchorProc(Processor):
                     ''.join(f'[]{{#{name}}}' for name in ids), 'markdown'))
             self.nb.cells.append(cell)
 
-# %% ../../nbs/library/analysis/docs.ipynb #colab-link
+# %% ../../nbs/library/analysis/docs.ipynb #relative-link-proc
 class _RelativeLinkProc(Processor):
     "Make links to the public site relative."
     def cell(self, cell:NbCell) -> None:
@@ -104,7 +104,7 @@ class _ColabLinkProc(Processor):
         self.nb.cells.insert(
             2, mk_cell(f'[Open in Colab]({url}){{.colab}}', 'markdown'))
 
-# %% ../../nbs/library/analysis/docs.ipynb #folds
+# %% ../../nbs/library/analysis/docs.ipynb #solution-callout-proc
 class _SolutionCalloutProc(Processor):
     "Turn folded solutions into collapsed callouts that contain the output, too."
     def begin(self) -> None:

@@ -12,11 +12,12 @@ from ..training.checkpoint import average_checkpoints
 
 # %% ../../nbs/library/cli/average.ipynb #transformer-average
 def transformer_average(
-    run_dir:str,                    # run directory that training wrote
-    num_checkpoints:int|None=None,  # number of last ones; the recipe's if omitted
+    run_dir:str,                    # run directory
+    # number of checkpoints to average; average_checkpoints of the recipe if omitted
+    num_checkpoints:int|None=None,
 ) -> None:
-    """Average the last checkpoints of a run into its model, §6.1. The paper averages 5
-    for the base model, 20 for the big one."""
+    """Average the weights of the last checkpoints of a run, §6.1 (the paper: 5 for the
+    base model, 20 for the big one), and write them to model.safetensors."""
     run = RunDirectory(run_dir)
     n = (run.recipe.checkpoints.average_checkpoints if num_checkpoints is None
          else num_checkpoints)

@@ -17,16 +17,17 @@ from annotated_transformer.tasks.classification.classifier import (
 from ..utils.io import _open_maybe_compressed, _write_line
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/classify.ipynb #command
+# %% ../../nbs/library/cli/classify.ipynb #transformer-classify
 def transformer_classify(
     run_dir:str,            # run directory of a classifier
-    input:str|None=None,    # file with one text per line; standard input if omitted
+    input:str|None=None,    # file with one text per line; stdin if omitted
     top_k:int=1,            # number of labels per text, the most probable first
-    evaluate:bool=False,    # classify the test split and print the accuracy
-    weights:str='average',  # average (of the last checkpoints), best or last
+    evaluate:bool=False,    # classify the test split and print accuracy and confidence
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
 ) -> None:
-    """Classify lines of text: label TAB probability, repeated for --top_k labels; one
-    output line per input line, blank for a blank one. --evaluate prints metrics."""
+    """Classify lines of text: one output line per input line, blank for a blank one,
+    with label, tab, probability for each of the --top_k labels."""
     if input and evaluate: raise UserError('give --input or --evaluate, not both')
     if not (input or evaluate) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')

@@ -6,6 +6,7 @@
 __all__ = ['transformer_evaluate']
 
 # %% ../../nbs/library/cli/evaluate.ipynb #imports
+from typing import Any
 from .main import main
 from .translate import _load_translator
 from ..data.text_files import read_lines, read_parallel
@@ -16,20 +17,38 @@ from ..inference.metrics import (
 from ..utils.io import _check_output_path, atomic_write_text
 from ..utils.validation import UserError
 
+# %% ../../nbs/library/cli/evaluate.ipynb #compare-systems
+def _compare_systems(
+    config:dict[str, Any],  # of the run
+    hypotheses:list[str],   # of the run's model
+    baseline:list[str],     # of another system
+    references:list[str],
+    tokenize:str|None,      # sacreBLEU's tokenizer; None: by target language
+) -> str:
+    "Difference in sacreBLEU and p-value of a paired bootstrap, as text."
+    tokenize = tokenize or _bleu_tokenizer(config['target_lang'], config['dataset'])
+    lowercase = config['preprocessing'] == 'moses_lc'
+    difference, p = paired_bootstrap(
+        hypotheses, baseline, references, lowercase, tokenize=tokenize)
+    return f'{difference:+.2f}, p = {p:.3f}'
+
 # %% ../../nbs/library/cli/evaluate.ipynb #transformer-evaluate
 def transformer_evaluate(
-    run_dir:str,             # run directory; several, separated by commas: an ensemble
-    src:str|None=None,       # source sentences, one per line; the test split if omitted
-    ref:str|None=None,       # reference translations, one per line
+    run_dir:str,             # run directory; comma-separated: an ensemble
+    src:str|None=None,       # file of source sentences, one per line; needs --ref
+    ref:str|None=None,       # file of reference translations, one per line; needs --src
     beam:int=4,              # beam size; 1 is greedy search
-    alpha:float=0.6,         # length penalty
+    alpha:float=0.6,         # length penalty exponent; 0: none
     output:str|None=None,    # file to write the translations to
-    baseline:str|None=None,  # file with another system's translations, to compare BLEU
+    baseline:str|None=None,  # another system's translations: paired bootstrap
     engine:str='pytorch',    # pytorch, or ctranslate2 (needs transformer_export first)
-    weights:str='average',   # average (of the last checkpoints), best or last
-    tokenize:str|None=None,  # of sacreBLEU: 13a, char, zh …; by language if omitted
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
+    # sacreBLEU's tokenizer: 13a, char, zh …; by target language if omitted
+    tokenize:str|None=None,
 ) -> None:
-    "Translate a test set and print BLEU and other metrics, one `name: value` per line."
+    """Translate a test set (--src and --ref, or the test split of the run if both are
+    omitted) and print BLEU and other metrics, one `name: value` per line."""
     _check_search(beam, alpha)
     _make_bleu_metric([], tokenize=tokenize)      # raises before anything is translated
     if (src is None) != (ref is None):
@@ -43,18 +62,12 @@ def transformer_evaluate(
     other = baseline and list(read_lines(baseline))
     if other and len(other) != len(sources): raise UserError(
         f'{baseline} has {len(other)} lines, the test set has {len(sources)}')
-    print(f'{len(sources)} sentences of '
-          + (src or f"the test split of {translator.config['dataset']}"))
+    corpus = src or f"the test split of {translator.config['dataset']}"
+    print(f'{len(sources)} sentences of {corpus}')
     scores, hypotheses = evaluate(
         translator, sources, references, beam, alpha, tokenize)
-    if other:
-        config = translator.config
-        difference, p = paired_bootstrap(
-            hypotheses, other, references, config['preprocessing'] == 'moses_lc',
-            tokenize=(tokenize
-                      or _bleu_tokenizer(config['target_lang'], config['dataset'])))
-        print_metrics({f'sacreBLEU difference from {baseline}':
-                       f'{difference:+.2f}, p = {p:.3f}'})
+    if other: print_metrics({f'sacreBLEU difference from {baseline}': _compare_systems(
+        translator.config, hypotheses, other, references, tokenize)})
     print_metrics(scores)
     if output: atomic_write_text(output, ''.join(h + '\n' for h in hypotheses))
 

@@ -24,8 +24,8 @@ def _write_export(
     run:RunDirectory,
     out:Path,               # folder to write
     format:str,             # ctranslate2, transformers, onnx or safetensors
-    quantization:str|None,  # of ctranslate2
-    weights:str,            # average, best or last
+    quantization:str|None,  # CTranslate2 only
+    weights:str,            # average, best, last or a .safetensors file
 ) -> None:
     "Write all files of an export."
     if format == 'ctranslate2': to_ctranslate2(run, out, quantization, weights)
@@ -41,15 +41,18 @@ def _write_export(
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
-    run_dir:str,                 # run directory that training wrote
+    run_dir:str,                 # run directory
     format:str='ctranslate2',    # ctranslate2, transformers, onnx or safetensors
-    quantization:str|None=None,  # of ctranslate2: int8, float16 …; float32 if omitted
+    # CTranslate2 only: int8, float16, bfloat16 …; float32 if omitted
+    quantization:str|None=None,
     output_dir:str|None=None,    # folder to write; RUN_DIR/FORMAT if omitted
-    weights:str='average',       # average (of the last checkpoints), best or last
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
 ) -> None:
-    """Export a trained model: ctranslate2 for `transformer_translate --engine
-    ctranslate2`, transformers as a MarianMTModel, onnx as model.onnx, safetensors as
-    the files that `transformer_translate` reads."""
+    """Export a trained model. ctranslate2: for `transformer_translate --engine
+    ctranslate2`. transformers: a MarianMTModel. onnx: one graph (src, tgt → logits),
+    model.onnx. safetensors: configuration, tokenizer and weights, which
+    `transformer_translate` reads."""
     formats = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
     validate_fields(dict(format=format), 'format', choices=formats)
     if quantization and format != 'ctranslate2':

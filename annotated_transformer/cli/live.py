@@ -12,12 +12,12 @@ from ..utils.io import _check_output_path, atomic_write_text
 from ..web.live import build_live_page
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/live.ipynb #live-command
+# %% ../../nbs/library/cli/live.ipynb #transformer-live
 def transformer_live(
-    run_dir:str,         # run directory that training wrote
+    run_dir:str,         # run directory of a Transformer trained on raw text
     output:str,          # .html file to write
     small:bool=False,    # write a compact page
-    bits:int|None=None,  # per weight: 32, 16 or 8; if omitted 16, or 8 with --small
+    bits:int|None=None,  # bits per weight: 32, 16 or 8; if omitted 16 (--small: 8)
 ) -> None:
     """Write a trained Transformer as a web page that runs it in the browser: it
     translates, shows the attention weights, and can be edited."""

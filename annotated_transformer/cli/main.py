@@ -18,23 +18,25 @@ from fastcore.script import anno_parser
 from ..utils.io import _print_error
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/main.ipynb #mendable
+# %% ../../nbs/library/cli/main.ipynb #user-message
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError,
                 IsADirectoryError, NotADirectoryError)
 _PATH_ERRNOS = errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS
-_DISK_FULL_ERRNOS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+_NO_SPACE_ERRNOS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 def _user_message(e:BaseException) -> str | None:
-    """Message for an error that the user can fix; None for a bug. The type decides;
-    the text only where a library raises one type for everything."""
-    text, number = ' '.join(str(e).split()), getattr(e, 'errno', None)
-    if number in _DISK_FULL_ERRNOS:
-        return f'the disk is full: free some space and try again ({text})'
-    if isinstance(e, (UserError, *_PATH_ERRORS)) or number in _PATH_ERRNOS: return text
-    message = text if isinstance(e, RuntimeError) else ''   # PyTorch's and pathlib's
-    no_memory = re.search('allocate memory|out of memory', message)
-    if no_memory or isinstance(e, MemoryError):
-        return ('out of memory: use a smaller model, --max_tokens or --beam '
+    """Message for an error that the user can fix; None for a bug. Decided by the type,
+    and by the text of a RuntimeError, which libraries raise for many causes."""
+    text, errno_value = ' '.join(str(e).split()), getattr(e, 'errno', None)
+    if errno_value in _NO_SPACE_ERRNOS:
+        return f'no space left, quota exceeded or file too large ({text})'
+    if isinstance(e, (UserError, *_PATH_ERRORS)) or errno_value in _PATH_ERRNOS:
+        return text
+    # PyTorch and pathlib raise RuntimeError
+    message = text if isinstance(e, RuntimeError) else ''
+    out_of_memory = re.search('allocate memory|out of memory', message)
+    if out_of_memory or isinstance(e, MemoryError):
+        return ('out of memory: use a smaller model, or lower --max_tokens or --beam '
                 f'({text[:200]})')
     if re.search('Connection (closed|reset)|Broken pipe|Timed out waiting', message):
         return ('another process of this run has stopped: see its error message, '
@@ -42,35 +44,37 @@ def _user_message(e:BaseException) -> str | None:
     if message.startswith('Symlink loop'): return text      # before Python 3.13
     return None
 
-# %% ../../nbs/library/cli/main.ipynb #plain-errors
-# not empty after Ctrl-C, even if a library turns the interrupt into another error
-_sigints: list[bool] = []
+# %% ../../nbs/library/cli/main.ipynb #exit-on-user-error
+# not empty after Ctrl-C, even if a library raises another error because of it
+_interrupted: list[bool] = []
 
 @contextmanager
 def _exit_on_user_error(
     debug:bool=False,    # show tracebacks
 ) -> Iterator[None]:
-    """In this context an error that the user can fix prints one line and exits with
-    status 1; Ctrl-C exits with 130, a closed pipe with 141."""
+    """Context manager: print an error that the user can fix as one line and exit with
+    status 1. Ctrl-C exits with status 130, a closed pipe with 141; a bug is raised."""
     try: yield
-    except BrokenPipeError:                             # the reader has closed the pipe
+    except BrokenPipeError:                     # the reader closed standard output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (Exception, KeyboardInterrupt) as e:
-        if _sigints or isinstance(e, KeyboardInterrupt):
-            words = e.args if isinstance(e, KeyboardInterrupt) else ()
-            print(*words or ['interrupted'], file=sys.stderr)
+        if _interrupted or isinstance(e, KeyboardInterrupt):
+            message = e.args if isinstance(e, KeyboardInterrupt) else ()
+            print(*message or ['interrupted'], file=sys.stderr)
             sys.exit(130)
-        if debug or (message := _user_message(e)) is None: raise
-        _print_error(message)
+        if debug or (error := _user_message(e)) is None: raise
+        _print_error(error)
         sys.exit(1)
 
-# %% ../../nbs/library/cli/main.ipynb #streams
+# %% ../../nbs/library/cli/main.ipynb #open-std-streams
 def _open_std_streams() -> None:
-    """Open closed standard streams on /dev/null, and escape characters that a terminal
-    cannot show. Raises UserError if standard output is closed."""
-    while (free := os.open(os.devnull, os.O_RDWR)) < 3: pass    # the lowest number
-    os.close(free)
+    """Open closed standard streams on /dev/null, and escape characters that the
+    stream's encoding cannot represent. Raises ValueError if standard output is
+    closed."""
+    # `os.open` takes the lowest free file descriptor: below 3, a closed stream
+    while (fd := os.open(os.devnull, os.O_RDWR)) < 3: pass
+    os.close(fd)
     if sys.stderr is None: sys.stderr = open(os.devnull, 'w')
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors='backslashreplace')
@@ -78,13 +82,13 @@ def _open_std_streams() -> None:
         raise UserError('standard output is closed: redirect it to a file or /dev/null')
 
 def _install_sigint_handler() -> None:
-    "Handle Ctrl-C in this process, not in those that libraries fork."
+    "Raise KeyboardInterrupt on Ctrl-C in this process, not in forked workers."
     main_pid = os.getpid()
     def interrupt(*_:Any) -> None:
-        if os.getpid() == main_pid: _sigints.append(True); raise KeyboardInterrupt
+        if os.getpid() == main_pid: _interrupted.append(True); raise KeyboardInterrupt
     signal.signal(signal.SIGINT, interrupt)
 
-# %% ../../nbs/library/cli/main.ipynb #refuse
+# %% ../../nbs/library/cli/main.ipynb #exit-with-usage-error
 def _exit_with_usage_error(message:str) -> NoReturn:
     "Print one line about the command line and exit with status 2."
     _print_error(message)
@@ -93,28 +97,31 @@ def _exit_with_usage_error(message:str) -> NoReturn:
 def _import_user_modules(
     argv:list[str],  # command line
 ) -> None:
-    "Import the modules of `--import`, which may define the other options."
+    "Import the modules of `--import`, before the other options are parsed."
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('--import', action='append', default=[])
     parser.error = _exit_with_usage_error  # type: ignore[method-assign]
     args, _ = parser.parse_known_args(argv)
     for name in vars(args)['import']: _import_user_module(name)
 
-_OPTION_ALIASES = {          # names in other toolkits: fairseq, Hugging Face, OpenNMT
+# %% ../../nbs/library/cli/main.ipynb #reject-unknown-option
+# option → its names in fairseq, Hugging Face, OpenNMT, Lightning, nanoGPT
+_OPTION_ALIASES = {
     'P_drop': 'dropout', 'P_attn': 'attention_dropout', 'eps_ls': 'label_smoothing '
     'label_smoothing_factor', 'N': 'encoder_layers decoder_layers num_layers layers',
     'd_model': 'encoder_embed_dim decoder_embed_dim hidden_size',
     'architecture': 'arch',
     'd_ff': 'encoder_ffn_embed_dim decoder_ffn_embed_dim encoder_ffn_dim ffn_dim',
     'h': 'encoder_attention_heads decoder_attention_heads heads num_heads',
-    'max_tokens': 'tokens batch_size per_device_train_batch_size',
-    'gradient_accumulation_steps': 'update_freq accum_count accumulate',
-    'max_grad_norm': 'clip_norm clip', 'peak_lr': 'lr learning_rate',
-    'warmup_steps': 'warmup_updates', 'max_steps': 'max_update steps train_steps',
+    'max_tokens': 'batch_size per_device_train_batch_size',
+    'gradient_accumulation_steps': 'update_freq accum_count accumulate_grad_batches',
+    'max_grad_norm': 'clip_norm gradient_clip_val grad_clip',
+    'peak_lr': 'lr learning_rate', 'warmup_steps': 'warmup_updates',
+    'max_steps': 'max_update train_steps max_iters',
     'save_every': 'save_interval save_interval_updates save_steps',
     'average_checkpoints': 'keep_last_epochs save_total_limit',
-    'output_dir': 'out save_dir', 'report_to': 'track log_with',
-    'early_stopping_patience': 'patience', 'gradient_checkpointing':
+    'output_dir': 'save_dir out_dir', 'report_to': 'log_with',
+    'early_stopping_patience': 'patience early_stopping', 'gradient_checkpointing':
     'activation_checkpointing checkpoint_activations', 'tie_embeddings':
     'share_all_embeddings tie_word_embeddings share_embeddings',
     'resume': 'restore_file resume_from_checkpoint', 'import': 'user_dir',
@@ -122,67 +129,76 @@ _OPTION_ALIASES = {          # names in other toolkits: fairseq, Hugging Face, O
     'alpha': 'lenpen length_penalty', 'n_best': 'nbest num_return_sequences'}
 
 def _reject_unknown_option(
-    name:str,           # as typed, such as `--dropout=0.1`
-    options:list[str],  # of the command, with their dashes
+    arg:str,            # as typed, such as `--dropout=0.1`
+    options:list[str],  # of the command, such as `--P_drop`
 ) -> NoReturn:
-    "Exit with the closest option, or the one that has this name in another toolkit."
-    word, close = name.partition('=')[0][2:], get_close_matches(name, options, 1)
-    names = [o for o, aliases in _OPTION_ALIASES.items() if word in aliases.split()]
+    """Exit with an error that suggests the command's option that has this name in
+    another toolkit, or the one with the closest name."""
+    if not arg.startswith('-'): _exit_with_usage_error(f'unexpected argument {arg}')
+    name = arg.partition('=')[0]
+    close = get_close_matches(name, options, 1)
+    matches = [f'--{option}' for option, aliases in _OPTION_ALIASES.items()
+               if name[2:] in aliases.split() and f'--{option}' in options]
     hint = f'did you mean {close[0]}?' if close else 'see --help'
-    if names: hint = f'use --{names[0]}'
-    _exit_with_usage_error(f'unknown option {name}: {hint}')
+    if matches: hint = f'use {matches[0]}'
+    if matches == ['--max_tokens']: hint += ' (in tokens, not sentences)'
+    _exit_with_usage_error(f'unknown option {arg}: {hint}')
 
-# %% ../../nbs/library/cli/main.ipynb #as-spelt
+# %% ../../nbs/library/cli/main.ipynb #normalize-option-names
 def _normalize_option_names(
     argv:list[str],         # command line, options with `_`
     parser:ArgumentParser,  # of the command, options with `_` or `-`
 ) -> list[str]:             # command line, options as the parser spells them
-    "Spell options as the parser does: versions of fastcore differ in their dashes."
+    "Spell options as the parser does: with `_` or `-`, by the version of fastcore."
     flags: list[str] = re.findall(r'--[\w-]+', parser.format_help())
     spellings = {flag[2:].replace('-', '_'): flag[2:] for flag in flags}
     def spell(match:re.Match[str]) -> str:
         return '--' + spellings.get(match[1], match[1])
     return [re.sub('^--([^=]+)', spell, arg) for arg in argv]
 
-# %% ../../nbs/library/cli/main.ipynb #arguments
+# %% ../../nbs/library/cli/main.ipynb #parse-args
 def _parse_args(
-    func:Callable[..., Any],  # a command: its parameters and docments are the options
+    # a command: its parameters and their comments become options and help texts
+    func:Callable[..., Any],
     argv:Sequence[str],       # command line
 ) -> dict[str, Any]:          # arguments for `func`
-    """Parse a command line; `func.add_flags`, if there is one, adds options. Dashes and
-    underscores are the same: `--data_dir`, `--data-dir`."""
+    """Parse a command line; `func.add_options`, if it exists, adds options. Dashes and
+    underscores are the same (`--data-dir`). A usage error exits with status 2."""
     argv = [re.sub('^--[^=]+', lambda name: '--' + name[0][2:].replace('-', '_'), arg)
             for arg in argv]
     names = [arg.partition('=')[0] for arg in argv if arg.startswith('--')]
     for name in sorted({*names} - {'--import'}):
-        if names.count(name) > 1: _exit_with_usage_error(f'{name} appears twice')
+        if names.count(name) > 1:
+            _exit_with_usage_error(f'{name} is given more than once')
     _import_user_modules(argv)
     parser = anno_parser(func, prog=func.__name__)
     parser.error, parser.allow_abbrev = _exit_with_usage_error, False
     argv = _normalize_option_names(argv, parser)
     parser.print_help = lambda: pydoc.pager(parser.format_help())
-    if hasattr(func, 'add_flags'):
-        parser.usage = f'{func.__name__} [OPTIONS]'          # they would fill a screen
-        func.add_flags(parser, argv)
+    if hasattr(func, 'add_options'):
+        parser.usage = f'{func.__name__} [OPTIONS]'   # a list would fill the screen
+        func.add_options(parser, argv)
     parser.add_argument('--import', action='append', metavar='MODULE', help='Python '
                         'module or .py file that registers models; can be repeated')
     parser.add_argument('--debug', action='store_true',
                         help='show the traceback of an error')
     namespace, rest = parser.parse_known_args(argv)
-    if rest: _reject_unknown_option(rest[0], re.findall(r'--\w+', parser.format_help()))
+    if rest: _reject_unknown_option(rest[0], [
+        '--' + option[2:].replace('-', '_') for option in parser._option_string_actions
+        if option.startswith('--')])
     values = vars(namespace)
     for k in 'debug', 'import', 'pdb', 'xtra': del values[k]
-    for k, v in values.items():           # the shell expands no ~ after = or a comma
+    for k, v in values.items():     # the shell does not expand ~ after = or a comma
         if isinstance(v, str) and '~' in v: values[k] = ','.join(
             map(os.path.expanduser, v.split(',')))
     return values
 
-# %% ../../nbs/library/cli/main.ipynb #import-own
+# %% ../../nbs/library/cli/main.ipynb #import-user-module
 def _import_user_module(
     name:str,  # installed module, module in the current folder, or .py file
 ) -> None:
-    """Import a module of the user's, which may register models. Raises ValueError or
-    FileNotFoundError if there is none."""
+    """Import a user module, which may register models. Raises FileNotFoundError if a
+    file does not exist, ValueError if a module does not, or if its name is taken."""
     path = Path(name).expanduser()
     is_file = path.suffix == '.py'
     if is_file and not path.is_file():
@@ -191,14 +207,14 @@ def _import_user_module(
     module_name = path.stem if is_file else name
     try: module = import_module(module_name)
     except ModuleNotFoundError as e:
-        if e.name != module_name: raise                  # an import of that module
+        if e.name != module_name: raise        # the module imports a missing module
         raise UserError(f'--import {name}: no module of this name is installed '
                         f'or in {Path.cwd()}') from e
     origin = getattr(module, '__file__', None)
     if is_file and not (origin and path.samefile(origin)): raise UserError(
         f'--import {name}: another module is called {module_name}: rename the file')
 
-# %% ../../nbs/library/cli/main.ipynb #command
+# %% ../../nbs/library/cli/main.ipynb #run-command
 def _run_command(
     func:Callable[..., Any],  # a command
     argv:list[str],           # command line
@@ -208,16 +224,16 @@ def _run_command(
 
 # %% ../../nbs/library/cli/main.ipynb #main
 def _exit_now(*_:Any) -> NoReturn:
-    "Exit at once: an exception while a library is being imported may crash it."
+    "Exit at once: an exception while a library is imported may crash the process."
     os.write(2, b'interrupted\n')
     os._exit(130)
 
 def main(
-    name:str|None=None,  # command; the name of the program if None
+    name:str|None=None,  # command; default: the name of the program
 ) -> None:
     "Entry point of every `transformer_…` command."
     with _exit_on_user_error():
-        signal.signal(signal.SIGINT, _exit_now)      # while modules are imported
+        signal.signal(signal.SIGINT, _exit_now)      # until all modules are imported
         _open_std_streams()
         name = name or Path(sys.argv[0]).stem
         module = import_module('annotated_transformer.cli.'
@@ -225,11 +241,11 @@ def main(
         _install_sigint_handler()
     _run_command(getattr(module, name), sys.argv[1:])
 
-# %% ../../nbs/library/cli/main.ipynb #command-for
+# %% ../../nbs/library/cli/main.ipynb #get-task-command
 def _get_task_command(
     config:dict[str, Any],  # of a run
 ) -> str:                   # transformer_translate, _parse or _classify
-    "The command that applies a trained model, by data set and architecture."
+    "The command for a trained model, by its data set and architecture."
     from annotated_transformer.model.seq2seq import get_architecture  # imports PyTorch
     if config['dataset'] == 'treebank': return 'transformer_parse'
     labels = get_architecture(config['architecture']).task == 'classification'
@@ -239,7 +255,7 @@ def _require_translation_model(
     run_dir:Any,            # run directory, for messages
     config:dict[str, Any],  # of that run
 ) -> None:
-    "Raises ValueError naming the right command unless a run is a translation model."
+    "Raises ValueError naming the command to use if a run is no translation model."
     command = _get_task_command(config)
     if command != 'transformer_translate': raise UserError(
         f'{run_dir} is not a translation model: '

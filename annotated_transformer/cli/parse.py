@@ -23,7 +23,7 @@ from ..utils.io import (
     _check_output_path, _open_maybe_compressed, atomic_write_text, _write_line)
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/parse.ipynb #parse-command
+# %% ../../nbs/library/cli/parse.ipynb #escape-ptb-tokens
 _BRACKET_TOKENS = {'(': '-LRB-', ')': '-RRB-', '{': '-LCB-', '}': '-RCB-'}
 
 def _escape_ptb_tokens(words:list[str]) -> list[str]:
@@ -35,6 +35,7 @@ def _escape_ptb_tokens(words:list[str]) -> list[str]:
             escapes.get(word) or re.sub(r'(?<!\\)[/*]', r'\\\g<0>', word)
             for word in words]
 
+# %% ../../nbs/library/cli/parse.ipynb #parse-or-warn
 def _parse_or_warn(
     parser:Parser,
     parse_fn:Callable[..., list],      # sentences, tags → trees
@@ -79,18 +80,21 @@ def _flatten_metrics(
 
 # %% ../../nbs/library/cli/parse.ipynb #transformer-parse
 def transformer_parse(
-    run_dir:str,               # run directory of training with --dataset treebank
-    input:str|None=None,       # file with one sentence per line; stdin if omitted
-    gold:str|None=None,        # gold trees in brackets, or a treebank folder: evaluate
+    run_dir:str,               # run directory of a parser (trained on a treebank)
+    # file of whitespace-tokenised sentences, one per line; stdin if omitted
+    input:str|None=None,
+    # gold trees to evaluate on: a file in bracket format or a treebank folder
+    gold:str|None=None,
     output:str|None=None,      # with --gold: file to write the trees to, one per line
     beam:int=21,               # beam size; 1 is greedy search
-    alpha:float=0.3,           # length penalty
-    unconstrained:bool=False,  # allow output that is not a tree (gives a blank line)
-    weights:str='average',     # average (of the last checkpoints), best or last
+    alpha:float=0.3,           # length penalty exponent; 0: none
+    unconstrained:bool=False,  # turn off constrained decoding
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
 ) -> None:
-    """Parse sentences of words: one tree per input line, in order, blank for one that
-    cannot be parsed. With --gold, parse the sentences of gold trees and print labelled
-    F1 and other metrics, one `name: value` per line."""
+    """Parse whitespace-tokenised sentences: one tree per input line, in order, blank
+    for one that cannot be parsed. With --gold, parse the sentences of gold trees and
+    print labelled F1 and other metrics, one `name: value` per line."""
     _check_search(beam, alpha)
     if input and gold: raise UserError('give --input or --gold, not both')
     if output and not gold: raise UserError('--output needs --gold')

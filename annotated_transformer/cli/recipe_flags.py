@@ -16,7 +16,7 @@ from fastcore.docments import docments
 from ..recipe import _YAMLLoader, Recipe, _PART_NAMES
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/cli/recipe_flags.ipynb #add-recipe-flags
+# %% ../../nbs/library/cli/recipe_flags.ipynb #parse-field-value
 def _parse_field_value(text:str) -> Any:
     "Parse the value of a field as in a recipe file."
     try: return yaml.load(text, _YAMLLoader)
@@ -34,8 +34,8 @@ def _add_recipe_arguments(
     parser:ArgumentParser,
     recipe:Recipe,          # its values are the defaults
 ) -> None:
-    """Add one option for each field of a recipe, in a group for each part. Raises
-    ValueError on a field that has the name of another option."""
+    """Add one option per field of a recipe, in one group per part. Raises ValueError if
+    a field has the name of another option."""
     for name in (*_PART_NAMES, 'run'):
         part = getattr(recipe, name, recipe)
         group, part_type = parser.add_argument_group(name), type(part)
@@ -46,16 +46,16 @@ def _add_recipe_arguments(
             if part is recipe and f.name in (*_PART_NAMES, 'architecture'): continue
             value, comment = getattr(part, f.name), comments.get(f.name, '')
             text = f'{comment} (default: {value})'.strip().replace('%', '%%')
-            flag: dict[str, Any] = (
+            optional_value: dict[str, Any] = (
                 dict(nargs='?', const=True) if hints[f.name] is bool else {})
             try: group.add_argument(
                 f'--{f.name}', type=_parse_field_value, default=SUPPRESS,
-                metavar=_get_metavar(hints[f.name]), help=text, **flag)
+                metavar=_get_metavar(hints[f.name]), help=text, **optional_value)
             except ArgumentError as e: raise UserError(
                 f'field {f.name!r} of {part_type.__name__} is already an option of '
                 'this command: rename it') from e
 
-# %% ../../nbs/library/cli/recipe_flags.ipynb #takes-recipe
+# %% ../../nbs/library/cli/recipe_flags.ipynb #explicit-params
 def _explicit_params(
     func:Callable[..., Any],
 ) -> list[inspect.Parameter]:
@@ -70,12 +70,12 @@ def _with_recipe_options(
     def decorate(func:Any) -> Any:
         func.__signature__ = inspect.signature(func).replace(
             parameters=_explicit_params(func))
-        def add_flags(parser:ArgumentParser, argv:list[str]) -> None:
+        def add_options(parser:ArgumentParser, argv:list[str]) -> None:
             args, _ = parser.parse_known_args(
                 [arg for arg in argv if arg not in ('-h', '--help')])
             recipe = recipe_fn(
                 **{p.name: getattr(args, p.name) for p in _explicit_params(recipe_fn)})
             _add_recipe_arguments(parser, recipe)
-        func.add_flags = add_flags
+        func.add_options = add_options
         return func
     return decorate

@@ -14,13 +14,15 @@ from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/score.ipynb #transformer-score
 def transformer_score(
-    run_dir:str,            # run directory; several, separated by commas: an ensemble
-    src:str|None=None,      # source sentences, one per line
-    ref:str|None=None,      # translations to score, one per line
-    weights:str='average',  # average (of the last checkpoints), best or last
+    run_dir:str,            # run directory; comma-separated: an ensemble
+    src:str|None=None,      # file of source sentences, one per line
+    ref:str|None=None,      # file of translations to score, one per line
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
 ) -> None:
-    """Score translations by forced decoding: print log-probability (nats; nan if longer
-    than max_len) and number of tokens of each; on stderr, the perplexity of all."""
+    """Score given translations by forced decoding: print log-probability (nats, without
+    length penalty; nan if longer than max_len), tab, number of tokens of each, and the
+    perplexity of all on stderr."""
     if not (src and ref): raise UserError('give --src FILE and --ref FILE')
     sources, references = map(list, zip(*read_parallel(src, ref)))
     scores = _load_translator(run_dir, 'pytorch', weights).score(sources, references)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 from ..utils.io import _strip_invisible, _decompress_stream
 
-# %% ../../nbs/library/cli/streams.ipynb #blocks
+# %% ../../nbs/library/cli/streams.ipynb #read-line-batches
 def _read_line_batches(
     raw:Any,             # stream of bytes
     name:str,            # name of the stream, for messages

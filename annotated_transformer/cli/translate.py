@@ -22,8 +22,8 @@ def _translate_lines(
     translator:Translator,
     lines:list[str],          # without line ends
     start:int=1,              # number of the first line, for messages
-    overlong:str='split',     # lines longer than max_len: 'split', 'error'; 'sentences'
-    print_scores:bool=False,  # write each score before its translation, and a tab
+    overlong:str='split',     # as for `transformer_translate`
+    print_scores:bool=False,  # prefix each translation with its score and a tab
     **kwargs:Any,             # of `n_best`: `n`, `beam`, `alpha`, `temperature` …
 ) -> list[str]:               # n translations per line, the best first
     """Translate lines, splitting those longer than max_len. Raises ValueError naming
@@ -44,11 +44,11 @@ def _translate_lines(
     if not print_scores: return texts
     return [f'{score:.4f}\t{text}' for text, (_, score) in zip(texts, hypotheses)]
 
-# %% ../../nbs/library/cli/translate.ipynb #transformer-translate
+# %% ../../nbs/library/cli/translate.ipynb #load-translator
 def _load_translator(
-    run_dir:str,  # run directory, or several separated by commas
+    run_dir:str,  # run directory; comma-separated: an ensemble
     engine:str,   # pytorch or ctranslate2
-    weights:str,  # average, best or last
+    weights:str,  # average, best, last or a .safetensors file
 ) -> Translator:
     """Load a translation model, or an ensemble. Raises ValueError on an unknown engine,
     an ensemble with ctranslate2, or another kind of model."""
@@ -64,29 +64,37 @@ def _load_translator(
     _require_translation_model(run_dir, translator.config)
     return translator
 
-# %% ../../nbs/library/cli/translate.ipynb #translate-command
-def transformer_translate(
-    run_dir:str,              # run directory; several, separated by commas: an ensemble
-    input:str|None=None,      # file with one sentence per line; stdin if omitted
-    beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
-    alpha:float=0.6,          # length penalty (ctranslate2 divides by length^alpha)
-    engine:str='pytorch',     # pytorch, or ctranslate2 (needs transformer_export first)
-    overlong:str='split',     # longer than max_len: split, error; sentences: split all
-    n_best:int=1,             # number of translations per line, the best first
-    print_scores:bool=False,  # write each score before its translation, and a tab
-    do_sample:bool=False,     # sample instead of beam search
-    temperature:float=1.0,    # of --do_sample: divides the logits
-    top_p:float=1.0,          # of --do_sample: nucleus sampling with this probability
-    seed:int=0,               # random seed of --do_sample
-    weights:str='average',    # average (of the last checkpoints), best or last
-) -> None:
-    """Translate lines: one output line (or --n_best) per input line, in order. A score
-    is the log-probability divided by the length penalty (of a sample, undivided)."""
+def _check_sampling(do_sample:bool, temperature:float, top_p:float, seed:int) -> None:
+    "Raises ValueError if an option of sampling is out of range or has no effect."
     if not do_sample and (temperature, top_p) != (1, 1): raise UserError(
         '--temperature and --top_p need --do_sample')
     validate_fields(dict(temperature=temperature), 'temperature', ge=1e-4, le=1e4)
     validate_fields(dict(top_p=top_p), 'top_p', gt=0, le=1)
     validate_fields(dict(seed=seed), 'seed', ge=0, lt=2 ** 62)
+
+# %% ../../nbs/library/cli/translate.ipynb #transformer-translate
+def transformer_translate(
+    run_dir:str,              # run directory; comma-separated: an ensemble
+    input:str|None=None,      # file with one sentence per line; stdin if omitted
+    beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
+    alpha:float=0.6,          # length penalty exponent; 0: none
+    engine:str='pytorch',     # pytorch, or ctranslate2 (needs transformer_export first)
+    # longer than max_len: split, error; or sentences: split every line into sentences
+    overlong:str='split',
+    n_best:int=1,             # number of output lines per input line, the best first
+    print_scores:bool=False,  # print score, tab, translation
+    do_sample:bool=False,     # sample instead of beam search
+    temperature:float=1.0,    # with --do_sample: divides the logits
+    # with --do_sample: nucleus sampling, from the top tokens of this total probability
+    top_p:float=1.0,
+    seed:int=0,               # with --do_sample: random seed
+    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    weights:str='average',
+) -> None:
+    """Translate lines of text: --n_best output lines per input line, in order. A score
+    is the log-probability (nats) divided by the length penalty (ctranslate2: by
+    length^alpha; a sample: undivided)."""
+    _check_sampling(do_sample, temperature, top_p, seed)
     validate_fields(dict(n_best=n_best), 'n_best', ge=1)
     if beam is None: beam = max(4, n_best)
     _check_search(beam, alpha, 1 if do_sample else n_best)
@@ -94,14 +102,14 @@ def transformer_translate(
         'standard input is closed: give --input FILE')
     with (_open_maybe_compressed(input) if input
           else nullcontext(sys.stdin.buffer)) as raw:
-        translator, number = _load_translator(run_dir, engine, weights), 1
+        translator, line_number = _load_translator(run_dir, engine, weights), 1
         for batch in _read_line_batches(raw, input or 'standard input'):
             for line in _translate_lines(
-                    translator, batch, number, overlong, print_scores, n=n_best,
+                    translator, batch, line_number, overlong, print_scores, n=n_best,
                     beam=beam, alpha=alpha, do_sample=do_sample,
-                    temperature=temperature, top_p=top_p, seed=seed + number - 1):
+                    temperature=temperature, top_p=top_p, seed=seed + line_number - 1):
                 _write_line(line)
-            number += len(batch)
+            line_number += len(batch)
 
 # %% ../../nbs/library/cli/translate.ipynb #start
 #| eval: false

@@ -19,22 +19,22 @@ from ..utils.validation import UserError
 def _drop_empty_pairs(
     ids:Dataset,  # columns `src`, `tgt`, `n_src`, `n_tgt`
 ) -> Dataset:
-    """Drop the pairs with a side that has no token beside bos and eos.
+    """Drop pairs whose source or target has no token besides bos and eos.
     Raises ValueError if no pair is left."""
     n_src, n_tgt = (ids.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
     rows = ((n_src > 1) & (n_tgt > 2)).nonzero()[0]
-    if not len(rows): raise UserError('no pair has a token on both sides')
+    if not len(rows): raise UserError('every pair has an empty source or target')
     if len(rows) == len(ids): return ids
     print(f'dropped {len(ids) - len(rows)} of {len(ids)} pairs '
-          'with a side that has no token')
+          'with an empty source or target')
     return ids.select(rows).flatten_indices()
 
 # %% ../../nbs/51c_batching.ipynb #encode
 def tokenize_dataset(
     split:Dataset,           # columns `source` and `target`, text
-    tokenizer:Tokenizer,     # its `source` tokenises the source, it the target
-    max_len:int=1024,        # longest side in tokens, eos counted
-    # longer pairs: 'drop' them, raise an 'error', or 'truncate' the source
+    tokenizer:Tokenizer,     # target tokenizer; its `src_tokenizer` is the source's
+    max_len:int=1024,        # longest source or target in tokens, eos included
+    # longer than max_len: 'drop', 'error' or 'truncate' the source (drops long targets)
     overlong:str='drop',
     num_proc:int|None=None,  # number of worker processes
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
@@ -74,18 +74,18 @@ def tokenize_dataset(
 # %% ../../nbs/51c_batching.ipynb #cut-batches
 def _split_into_batches(
     src_len:np.ndarray,  # tokens of each source (n,), neighbours of similar length
-    tgt_len:np.ndarray,  # tokens of each target (n,)
-    max_tokens:int,      # padded tokens a batch may have on each side
-    multiple:int=8,      # of sentences in a batch, where that many fit
-    overhead:float=.1,   # fixed cost of a batch, as a fraction of a full one
-) -> list[int]:          # where batches end, the last end left out
-    "Close each batch where the cost of a token is least: padding and `overhead`."
+    tgt_len:np.ndarray,  # decoder input length of each target (n,)
+    max_tokens:int,      # limit on padded tokens per side of a batch
+    multiple:int=8,      # batch size: a multiple of this, where that many pairs fit
+    overhead:float=.1,   # fixed cost of a batch, as a fraction of a full batch
+) -> list[int]:          # indices where batches end, without the last one
+    "End each batch where the cost per token (padding + overhead) is least."
     ends, tokens = [0], np.append(0, np.cumsum(src_len + tgt_len))
     while (start := ends[-1]) < len(src_len):
         window = slice(start, start + max_tokens // max(src_len[start], tgt_len[start]))
-        # longest so far
+        # longest source and target so far
         src, tgt = (np.maximum.accumulate(side[window]) for side in (src_len, tgt_len))
-        # sentences so far
+        # pairs so far
         n = np.arange(1, len(src) + 1)
         max_n = np.count_nonzero(n * np.maximum(src, tgt) <= max_tokens)
         step = multiple if max_n >= multiple else 1
@@ -98,13 +98,13 @@ def _split_into_batches(
 # %% ../../nbs/51c_batching.ipynb #plan
 def make_batches(
     src_len:np.ndarray,  # tokens of each source (n,)
-    tgt_len:np.ndarray,  # tokens of each target that the decoder reads (n,)
-    max_tokens:int,      # padded tokens a batch may have on each side
-    seed:int=0,          # the same seed and epoch give the same batches
+    tgt_len:np.ndarray,  # decoder input length of each target (n,)
+    max_tokens:int,      # limit on padded tokens per side of a batch
+    seed:int=0,          # random seed for shuffling, with the epoch
     epoch:int=0,
 ) -> list[np.ndarray]:   # indices of the pairs of each batch
-    """Sort by length, cut where it costs least, shuffle the batches. §5.1.
-    Raises ValueError if one sentence exceeds `max_tokens`."""
+    """Sort pairs by length, split them into batches, shuffle the batches, §5.1.
+    Raises ValueError if a sentence is longer than `max_tokens`."""
     longer, difference = np.maximum(src_len, tgt_len), src_len - tgt_len
     max_length = longer.max()
     if max_length > max_tokens: raise UserError(
@@ -122,7 +122,7 @@ def make_batches(
 # %% ../../nbs/51c_batching.ipynb #pad
 def _pad_batch(
     column:pa.ChunkedArray,  # rows of ids: a column of an Arrow table
-    pad_id:int,              # fills short rows
+    pad_id:int,              # id of the padding token
 ) -> Tensor:                 # (B, T)
     "Pad rows of different lengths on the right."
     rows = column.combine_chunks()
@@ -133,34 +133,36 @@ def _pad_batch(
 
 # %% ../../nbs/51c_batching.ipynb #batches
 class Batches:
-    """Every batch of a training run by its number: `batches[position]` depends on
-    the seed and the position alone, so a run can resume anywhere."""
+    """Batches of a training run: `batches[step]` is defined for every step ≥ 0 and
+    depends only on the seed and the step, so that a run can resume at any step;
+    `len(batches)` is the number of batches in one epoch."""
     def __init__(self,
         pairs:Dataset,   # from `tokenize_dataset`
-        max_tokens:int,  # padded tokens a batch may have on each side
-        pad_id:int=0,    # fills short sentences
-        seed:int=0,      # of the order of the batches
+        max_tokens:int,  # limit on padded tokens per side of a batch
+        pad_id:int=0,    # id of the padding token
+        seed:int=0,      # random seed for shuffling
     ):
         self.pairs, self.pad_id = (
             pairs.select_columns(['src', 'tgt']).with_format('arrow'), pad_id)
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
-        # the decoder reads one token less
+        # the decoder input has one token fewer than bos … eos
         self.get_epoch_batches = lru_cache(1)(
             lambda epoch: make_batches(n_src, n_tgt - 1, max_tokens, seed, epoch))
         self.batches_per_epoch = len(self.get_epoch_batches(0))
+        # upper bound on padded tokens per side of a batch
         self.max_batch_tokens = min(
             max_tokens, len(n_src) * max(n_src.max(), n_tgt.max()))
 
     def __len__(self) -> int:
-        "Batches in an epoch: lengths decide where to cut, so all epochs have as many."
+        "Number of batches in an epoch; all epochs have the same number of batches."
         return self.batches_per_epoch
 
     def __getitem__(self,
-        position:int,            # 0, 1, 2, … without end
+        step:int,                # counted from 0 over all epochs
     ) -> tuple[Tensor, Tensor]:  # src (B, T_k), tgt (B, T_q+1)
-        "The padded batch at a position, counted over all epochs."
-        epoch, i = divmod(position, len(self))
+        "The batch at any step of training, padded."
+        epoch, i = divmod(step, len(self))
         rows = self.pairs[self.get_epoch_batches(epoch)[i]]
         return (_pad_batch(rows['src'], self.pad_id),
                 _pad_batch(rows['tgt'], self.pad_id))

@@ -34,7 +34,7 @@ def _load_numbers(
         train=_write_arrow(pairs[:20000]), valid=_write_arrow(pairs[20000:20500]),
         test=_write_arrow(pairs[20500:]))
 
-# %% ../../nbs/library/data/corpora.ipynb #from-hub
+# %% ../../nbs/library/data/corpora.ipynb #standardize-splits
 def _standardize_splits(
     splits:Mapping[str, Dataset],  # train; validation and test where there are any
     src:str,                       # source column, or field of `translation`
@@ -155,7 +155,7 @@ def _load_multi30k(
         'and pass its data/task1/raw as data_dir')
     return _load_hub('bentrevett/multi30k', src, tgt, seed)
 
-# %% ../../nbs/library/data/corpora.ipynb #columns-of
+# %% ../../nbs/library/data/corpora.ipynb #text-columns
 def _text_columns(
     splits:Mapping[str, Dataset],  # train; valid and test where there are any
 ) -> list[str]:                    # source column, target column
@@ -174,7 +174,7 @@ def _text_columns(
                         f'language, e.g. en and de: {splits}')
     return columns
 
-# %% ../../nbs/library/data/corpora.ipynb #known
+# %% ../../nbs/library/data/corpora.ipynb #resolve-corpus
 # name → what reads it; its languages, where none are given
 _DATASETS:dict[str, tuple[str, str|None, str|None]] = dict(
     numbers=('data.corpora:_load_numbers', 'en', 'de'),
@@ -210,6 +210,7 @@ def _resolve_corpus(
         f'dataset {name} needs source_lang and target_lang, such as en and de')
     return name, src, tgt
 
+# %% ../../nbs/library/data/corpora.ipynb #check-data-dir
 def _check_data_dir(
     dataset:str,             # one of `_DATASETS`
     source:str,              # source language
@@ -224,7 +225,7 @@ def _check_data_dir(
     if data_dir is not None and dataset != 'hub' and not Path(data_dir).exists():
         raise FileNotFoundError(f'dataset {dataset}: {data_dir} does not exist')
 
-# %% ../../nbs/library/data/corpora.ipynb #load
+# %% ../../nbs/library/data/corpora.ipynb #load-corpus
 def load_corpus(
     corpus:_CorpusSpec,           # a data set; data set, source and target; or splits
     data_dir:str|Path|None=None,  # a folder, a TSV file for text, OWNER/NAME of the hub
@@ -239,7 +240,7 @@ def load_corpus(
     read = resolve_name(f'annotated_transformer.{_DATASETS[dataset][0]}')
     return read(data_dir, source, target, seed)
 
-# %% ../../nbs/library/data/corpora.ipynb #fingerprint
+# %% ../../nbs/library/data/corpora.ipynb #corpus-files
 def _corpus_files(
     dataset:str,             # one of `_DATASETS`
     src:str,                 # source language

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/data/number_names.ipynb #namer
+# %% ../../nbs/library/data/number_names.ipynb #number-speller
 def number_speller(
     lang:str,               # 'en', 'de', 'fr': any language of num2words
 ) -> Callable[[int], str]:  # number below 1,000,000 → its name
@@ -41,7 +41,7 @@ def number_names(
     Raises ValueError if num2words does not have a language."""
     return [*zip(*[map(number_speller(lang), numbers) for lang in (src, tgt)])]
 
-# %% ../../nbs/library/data/number_names.ipynb #shuffled
+# %% ../../nbs/library/data/number_names.ipynb #seeded-shuffle
 def seeded_shuffle(
     items:Iterable,
     seed:int,        # same seed, same order
@@ -59,7 +59,7 @@ def sample_numbers(
         numbers += seeded_shuffle(range(10**(digits - 1), 10**digits), seed)[:count]
     return seeded_shuffle(numbers, seed)
 
-# %% ../../nbs/library/data/number_names.ipynb #ids
+# %% ../../nbs/library/data/number_names.ipynb #encode-characters
 PAD, BOS, EOS = range(3)
 SYMBOLS = ['<pad>', '<bos>', '<eos>', *sorted(
     {x for pair in number_names([*range(100), 1100]) for text in pair for x in text})]
@@ -81,7 +81,7 @@ def decode_characters(
     rows = [[*row, EOS] for row in ids.tolist()]
     return [''.join(SYMBOLS[i] for i in row[:row.index(EOS)]) for row in rows]
 
-# %% ../../nbs/library/data/number_names.ipynb #pair-batches
+# %% ../../nbs/library/data/number_names.ipynb #random-batches
 def random_batches(
     pairs:list[tuple[str, str]],   # (source, target)
     batch_size:int=64,
@@ -107,7 +107,7 @@ def teacher_forcing_loss(
     "Mean cross-entropy of the target tokens, each conditioned on those before it."
     return F.cross_entropy(model(src, shift_right(tgt)).mT, tgt, ignore_index=PAD)
 
-# %% ../../nbs/library/data/number_names.ipynb #fit
+# %% ../../nbs/library/data/number_names.ipynb #train-toy
 def train_toy(
     model:nn.Module,
     next_batch:Callable[[], Sequence[Tensor]],      # gives the tensors of one batch
@@ -130,7 +130,7 @@ def train_toy(
     model.eval()
     return losses
 
-# %% ../../nbs/library/data/number_names.ipynb #greedy
+# %% ../../nbs/library/data/number_names.ipynb #greedy-decode
 @torch.no_grad()
 def greedy_decode(
     model:nn.Module,  # (src, prefix of tgt) → logits (B, T, V)

@@ -25,19 +25,22 @@ from .text_files import _TMP_DIR
 from .tokenizer import (
     Tokenizer, _VocabSizeError, moses_lc, _tokenizer_files, _sample_training_text)
 
-# %% ../../nbs/library/data/preprocessing.ipynb #preparation
-_CLASSIFICATION_MODES = 'labels', 'characters'         # the target is one word, a label
+# %% ../../nbs/library/data/preprocessing.ipynb #preprocessing-config
+_CLASSIFICATION_MODES = 'labels', 'characters'     # the target is a one-word label
 _PREPROCESSING = 'raw', 'moses_lc', 'words', *_CLASSIFICATION_MODES
 
 @dataclass(frozen=True)
 class PreprocessingConfig:
-    "How text becomes ids. Raises ValueError on impossible values."
-    preprocessing: str = 'raw'         # or another of `_PREPROCESSING`
-    vocab_size: int = 37000            # V, tokens shared by source and target, §5.1
-    max_len: int = 1024                # tokens on a side
-    byte_fallback: bool = True         # unknown characters as bytes; takes 256 tokens
-    overlong: str = 'drop'        # beyond max_len: or 'error', or 'truncate' the source
-    src_vocab_size: int | None = None  # tokens of the source, if it has its own
+    """How text becomes token ids. Raises ValueError on invalid values. `words` and
+    `characters` replace subwords; `labels` and `characters` are for classification."""
+    preprocessing: str = 'raw'         # raw, moses_lc, words, labels or characters
+    vocab_size: int = 37000            # V, shared by source and target, §5.1
+    max_len: int = 1024                # longest source or target, in tokens
+    # encode unknown characters as bytes: 256 vocabulary entries
+    byte_fallback: bool = True
+    # longer than max_len: 'drop', 'error' or 'truncate' the source (drops long targets)
+    overlong: str = 'drop'
+    src_vocab_size: int | None = None  # source vocabulary size, if not shared
 
     def __post_init__(self) -> None:
         _validate_types(self)
@@ -48,29 +51,29 @@ class PreprocessingConfig:
                             'src_vocab_size: labels have their own vocabulary')
         validate_fields(vars(self), 'overlong', choices=('drop', 'error', 'truncate'))
 
-# %% ../../nbs/library/data/preprocessing.ipynb #data-key
+# %% ../../nbs/library/data/preprocessing.ipynb #dataset-hash
 def _dataset_hash(
-    preparation:PreprocessingConfig,
-    corpus:_CorpusSpec,                 # as for `load_corpus`
-    data_dir:str|Path|None=None,        # as for `load_corpus`
-    tokenizer:str|PathLike|None=None,   # folder with a tokenizer to use, not train one
-) -> str:                               # 16 hexadecimal digits
+    config:PreprocessingConfig,
+    corpus:_CorpusSpec,                    # as for `load_corpus`
+    data_dir:str|Path|None=None,           # as for `load_corpus`
+    tokenizer_dir:str|PathLike|None=None,  # use its tokenizer instead of training one
+) -> str:                                  # 16 hexadecimal digits
     "A hash of the corpus and of every setting that changes its ids."
     settings = dict(corpus=_corpus_fingerprint(corpus, data_dir)) | {
-        k: v for k, v in asdict(preparation).items() if v is not None}
-    if tokenizer:
-        settings |= {p.name: _sha256_file(p) for p in _tokenizer_files(tokenizer)}
+        k: v for k, v in asdict(config).items() if v is not None}
+    if tokenizer_dir:
+        settings |= {p.name: _sha256_file(p) for p in _tokenizer_files(tokenizer_dir)}
     return sha256(json.dumps(settings).encode()).hexdigest()[:16]
 
-# %% ../../nbs/library/data/preprocessing.ipynb #cut
+# %% ../../nbs/library/data/preprocessing.ipynb #train-tokenizer
 def _train_tokenizer(
     config:PreprocessingConfig,
     train:Dataset,  # columns source, target
-) -> Tokenizer:     # of the target; its `source` is the source's
-    """Train one tokenizer for both sides of a split, or one for each.
-    Raises ValueError naming the vocabulary size that does not suit the text."""
-    def learn(name:str, *sides:str) -> Tokenizer:
-        text, V = _sample_training_text(train, sides=sides), getattr(config, name)
+) -> Tokenizer:     # target tokenizer; its `src_tokenizer` is the source tokenizer
+    """Train one tokenizer for source and target, or one for each.
+    Raises ValueError naming a vocabulary size that is too small or too large."""
+    def learn(field:str, *sides:str) -> Tokenizer:
+        text, V = _sample_training_text(train, sides=sides), getattr(config, field)
         mode = config.preprocessing
         has_labels = mode in _CLASSIFICATION_MODES and sides == ('target',)
         try:
@@ -78,27 +81,28 @@ def _train_tokenizer(
             if mode == 'characters': return Tokenizer.train_char_level(text, V)
             return Tokenizer.train(text, V, byte_fallback=config.byte_fallback)
         except _VocabSizeError as e:
-            raise _VocabSizeError(e.size, e.reason, name) from e
+            raise _VocabSizeError(e.size, e.reason, field) from e
     if config.src_vocab_size is None: return learn('vocab_size', 'source', 'target')
     tokenizer = learn('vocab_size', 'target')
     tokenizer.src_tokenizer = learn('src_vocab_size', 'source')
     return tokenizer
 
-# %% ../../nbs/library/data/preprocessing.ipynb #say-unknown
-def _warn_unknown_tokens(
+# %% ../../nbs/library/data/preprocessing.ipynb #check-unknown-tokens
+def _check_unknown_tokens(
     ids:Dataset,           # columns src, tgt
-    tokenizer:Tokenizer,   # that made the ids
+    tokenizer:Tokenizer,   # that encoded the text
     folder:str|PathLike,   # where it was loaded from
     word_level:bool,       # each word must be one token
 ) -> None:
-    """Print the share of unknown tokens in a split.
+    """Print the share of unknown tokens among the first 10,000 pairs of a split.
     Raises ValueError if there are any at word level."""
     rows, unk = ids[:10_000], tokenizer.unk_id
     tokens = [i for side in ('src', 'tgt') for row in rows[side] for i in row]
     if not (n := tokens.count(unk)): return
-    message = (f'{n / len(tokens):.1%} of the tokens are unknown to the tokenizer of '
+    message = (f'{n / len(tokens):.1%} of the tokens are unknown to the tokenizer in '
                f'{folder}')
-    if word_level: raise UserError(          # several in a row would be one token
+    # SentencePiece merges consecutive unknown characters
+    if word_level: raise UserError(
         f'{message}: preprocessing=words allows only words of its vocabulary')
     print(message)
 
@@ -106,7 +110,7 @@ def _check_labels(
     data:Mapping[str, Dataset],  # splits, train among them; the target is the label
 ) -> None:
     """Raises ValueError naming a label that is empty or more than one word.
-    Prints how many texts have a label that is not in train."""
+    Prints how many examples have a label that is not in train."""
     labels = {split: Counter(rows['target']) for split, rows in data.items()}
     for split, counts in labels.items():
         for label in counts:
@@ -114,22 +118,23 @@ def _check_labels(
                 f'{split}: {label!r} is not a valid label: write it as one word, with '
                 '_ for spaces')
         new = {label: n for label, n in counts.items() if label not in labels['train']}
-        if new: print(f'{split}: {sum(new.values())} texts have labels that are not in '
-                      f'train and cannot be predicted: {", ".join(new)}')
+        if new: print(f'{split}: {sum(new.values())} examples have labels that are not '
+                      f'in train and cannot be predicted: {", ".join(new)}')
 
-# %% ../../nbs/library/data/preprocessing.ipynb #cut-splits
+# %% ../../nbs/library/data/preprocessing.ipynb #encode-splits
 def _encode_splits(
     config:PreprocessingConfig,
-    corpus:_CorpusSpec,                # as for `load_corpus`
-    data_dir:str|Path|None,            # as for `load_corpus`
-    folder:Path,                       # gets tokenizer, train and valid, test as text
-    tokenizer:str|PathLike|None=None,  # folder with a tokenizer to use, not train one
+    corpus:_CorpusSpec,                    # as for `load_corpus`
+    data_dir:str|Path|None,                # as for `load_corpus`
+    # receives tokenizer, tokenised train and valid, raw test
+    folder:Path,
+    tokenizer_dir:str|PathLike|None=None,  # use its tokenizer instead of training one
 ) -> None:
     """Train a tokenizer on the train split, or load one; write it and the splits.
-    Raises ValueError naming the setting, label or pair that is impossible."""
+    Raises ValueError naming the invalid setting, label or pair."""
     data, (_, source, target) = load_corpus(corpus, data_dir), _resolve_corpus(corpus)
-    workers = {split: min(os.cpu_count() or 1, len(data[split]) // 10_000) or None
-               for split in data}
+    num_proc = {split: min(os.cpu_count() or 1, len(data[split]) // 10_000) or None
+                for split in data}
     has_labels = config.preprocessing in _CLASSIFICATION_MODES
     if has_labels: _check_labels(data)
     data['test'].save_to_disk(folder / 'test')
@@ -137,63 +142,65 @@ def _encode_splits(
         data[split] = data[split].map(
             lambda b: dict(source=moses_lc(b['source'], source),
                            target=moses_lc(b['target'], target)),
-            batched=True, num_proc=workers[split], desc='Moses')
-    model = (Tokenizer.load(tokenizer) if tokenizer
-             else _train_tokenizer(config, data['train']))
-    model.save(folder)
+            batched=True, num_proc=num_proc[split], desc='Moses')
+    tokenizer = (Tokenizer.load(tokenizer_dir) if tokenizer_dir
+                 else _train_tokenizer(config, data['train']))
+    tokenizer.save(folder)
     for label in sorted({*data['train']['target']}) if has_labels else ():
-        if model.unk_id in model.encode([label])[0]: raise UserError(
-            f'{label!r} is not a valid label: SentencePiece does not read it as one '
-            'word')
+        if tokenizer.unk_id in tokenizer.encode([label])[0]: raise UserError(
+            f'{label!r} is not a valid label: it contains characters unknown to the '
+            'tokenizer')
     for split in ('train', 'valid'):
         ids = tokenize_dataset(
-            data[split], model, config.max_len, config.overlong, workers[split])
+            data[split], tokenizer, config.max_len, config.overlong, num_proc[split])
         ids.save_to_disk(folder / split)
-        if tokenizer and split == 'train': _warn_unknown_tokens(
-            ids, model, tokenizer, config.preprocessing == 'words')
+        if tokenizer_dir and split == 'train': _check_unknown_tokens(
+            ids, tokenizer, tokenizer_dir, config.preprocessing == 'words')
 
-# %% ../../nbs/library/data/preprocessing.ipynb #make-data
+# %% ../../nbs/library/data/preprocessing.ipynb #preprocess-corpus
 def preprocess_corpus(
-    preparation:PreprocessingConfig,
-    corpus:_CorpusSpec,                # as for `load_corpus`
-    data_dir:str|Path|None,            # as for `load_corpus`
-    output_dir:Path,                   # gets tokenizer, train and valid, test as text
-    tokenizer:str|PathLike|None=None,  # folder with a tokenizer to use, not train one
+    config:PreprocessingConfig,
+    corpus:_CorpusSpec,                    # as for `load_corpus`
+    data_dir:str|Path|None,                # as for `load_corpus`
+    # receives tokenizer, tokenised train and valid, raw test
+    output_dir:Path,
+    tokenizer_dir:str|PathLike|None=None,  # use its tokenizer instead of training one
 ) -> None:
-    """Tokenise a corpus, unless `output_dir` exists. The work is done in
-    `output_dir`.tmp, which is renamed when it is complete.
-    Raises ValueError naming what is wrong with the corpus, or if the disk is full."""
+    """Tokenise a corpus, unless `output_dir` exists. Writes to `output_dir`.tmp and
+    renames it when it is complete.
+    Raises ValueError if the corpus is invalid, no space is left, a quota is exceeded
+    or a file is too large."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
-    # of two runs of one corpus the second waits
+    # a second run with the same corpus waits here
     with FileLock(f'{output_dir}{_LOCK_FILE}'):
         if output_dir.exists(): return
         tmp = Path(f'{output_dir}.tmp')
-        # emptied of what a killed process left
+        # delete what an interrupted process left
         _create_output_dir(tmp, 'data')
         shutil.rmtree(tmp)
         _create_output_dir(tmp, 'data')
-        token = _TMP_DIR.set(tmp / 'scratch')
+        context_token = _TMP_DIR.set(tmp / 'scratch')
         (tmp / 'scratch').mkdir()
-        try: _encode_splits(preparation, corpus, data_dir, tmp, tokenizer)
+        try: _encode_splits(config, corpus, data_dir, tmp, tokenizer_dir)
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
-            raise UserError(f'{output_dir} could not be written ({e}): free some disk '
-                            'space, then start again') from e
+            raise UserError(f'{output_dir} could not be written ({e}): free some '
+                            'space or use another disk, then start again') from e
         finally:
-            _TMP_DIR.reset(token)
+            _TMP_DIR.reset(context_token)
             shutil.rmtree(tmp / 'scratch', ignore_errors=True)
         tmp.rename(output_dir)
 
-# %% ../../nbs/library/data/preprocessing.ipynb #batches-of
+# %% ../../nbs/library/data/preprocessing.ipynb #load-batches
 def load_batches(
-    folder:Path,     # a split, as `preprocess_corpus` wrote it
-    max_tokens:int,  # padded tokens on each side of a batch
-    pad_id:int,      # fills short sentences
-    seed:int,        # of the order of the batches
+    folder:Path,     # a split written by `preprocess_corpus`
+    max_tokens:int,  # padded tokens per side of a batch
+    pad_id:int,      # id of the padding token
+    seed:int,        # random seed for shuffling
 ) -> Batches:
-    "The batches of one split. Raises ValueError if its files are corrupt."
+    "Load the batches of a split. Raises ValueError if files are missing or corrupt."
     try: return Batches(load_from_disk(folder), max_tokens, pad_id, seed)
-    except UserError: raise                              # the batch, not the file
+    except UserError: raise                    # max_tokens is too small, for example
     except (OSError, ValueError, LookupError, RuntimeError) as e:
         raise UserError(
-            f'{folder} is corrupt ({e}): start again in another --output_dir') from e
+            f'{folder} is missing or corrupt ({e}): start a new run') from e

@@ -35,7 +35,7 @@ def read_lines(
             yield text.removesuffix('\n').removesuffix('\r').removeprefix('\ufeff')
         if not n: raise UserError(f'{path} is empty')
 
-# %% ../../nbs/library/data/text_files.ipynb #read-pairs
+# %% ../../nbs/library/data/text_files.ipynb #read-parallel
 def read_parallel(
     source_path:str|Path,       # as for `read_lines`
     target_path:str|Path,       # as for `read_lines`
@@ -51,7 +51,7 @@ def read_parallel(
                             f'{target}: they must match line by line')
         yield pair
 
-# %% ../../nbs/library/data/text_files.ipynb #read-tsv
+# %% ../../nbs/library/data/text_files.ipynb #check-columns
 _HEADER_WORDS = {'source', 'target', 'src', 'tgt', 'text', 'label', 'id', 'score',
                 'sentence', 'translation', 'english', 'german', 'french', 'chinese'}
 
@@ -86,6 +86,7 @@ def _check_columns(
             f'{path}: the {ordinal} column holds {content}; source and target must be '
             'the first two columns')
 
+# %% ../../nbs/library/data/text_files.ipynb #read-tsv
 def _read_tsv(
     path:str|Path,               # as for `read_lines`
     names:Iterable[str]=(),      # further words that occur in a header
@@ -100,7 +101,7 @@ def _read_tsv(
         if n == 1: _check_columns(path, head, names)
         yield row[0], row[1]
 
-# %% ../../nbs/library/data/text_files.ipynb #drop-empty
+# %% ../../nbs/library/data/text_files.ipynb #drop-blank-pairs
 def _drop_blank_pairs(
     pairs:Iterable[tuple[str, str]],  # (source, target)
     name:str,                         # of the split, for messages
@@ -116,7 +117,7 @@ def _drop_blank_pairs(
     if not n: raise UserError(f'{name}: no pair has text on both sides')
     if n < total: print(f'{name}: {total - n} of {total} pairs dropped, one side empty')
 
-# %% ../../nbs/library/data/text_files.ipynb #store
+# %% ../../nbs/library/data/text_files.ipynb #process-tmp-dir
 # where temporary files go; if set, its owner removes them
 _TMP_DIR:ContextVar[Path|None] = ContextVar('scratch_folder', default=None)
 
@@ -137,7 +138,7 @@ def _write_arrow(
                 list(map(list, zip(*batch))), schema=schema))
     return Dataset.from_file(path)
 
-# %% ../../nbs/library/data/text_files.ipynb #split-files
+# %% ../../nbs/library/data/text_files.ipynb #find-file
 def _find_file(
     folder:str|Path,
     name:str,     # of the file, without .gz
@@ -181,7 +182,7 @@ def _read_split(
              else read_parallel(*files))
     return _write_arrow(_drop_blank_pairs(pairs, name))
 
-# %% ../../nbs/library/data/text_files.ipynb #split-off
+# %% ../../nbs/library/data/text_files.ipynb #hash-sentences
 def _hash_sentences(
     sources:Iterable[str],
     seed:int=0,
@@ -214,7 +215,7 @@ def _hold_out(
             batched=True, desc='splitting')
     return {name: part(i) for i, name in enumerate([*names, 'train'])}
 
-# %% ../../nbs/library/data/text_files.ipynb #completed
+# %% ../../nbs/library/data/text_files.ipynb #report-overlap
 def _report_overlap(
     splits:Mapping[str, Dataset],  # train among them
 ) -> None:

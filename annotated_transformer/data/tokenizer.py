@@ -260,6 +260,7 @@ def _join_translations(
         translation + ' ' * (i < len(parts) and needs_space(part))
         for i, (part, translation) in enumerate(zip(parts, translations), 1))
 
+# %% ../../nbs/51b_tokenizer.ipynb #split-long-text
 def _split_long_text(
     text:str,
     max_tokens:int,  # tokens in one part

@@ -21,7 +21,7 @@ from ..model.transformer import Transformer
 from ..inference.translator import Translator
 from ..utils.validation import UserError, _import_optional
 
-# %% ../../nbs/library/export/ctranslate2.ipynb #conversion
+# %% ../../nbs/library/export/ctranslate2.ipynb #set-linear
 def _set_linear(
     spec:Any,           # CTranslate2's LinearSpec
     *linears:nn.Linear, # one, or several side by side
@@ -83,7 +83,7 @@ def _set_stack(
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _set_layer(layer_spec, layer)
 
-# %% ../../nbs/library/export/ctranslate2.ipynb #expressible
+# %% ../../nbs/library/export/ctranslate2.ipynb #check-supported
 _SUPPORTED_PARAMETERS = re.compile(
     r'(src|tgt)_embed.weight|output_projection.weight|(src|tgt)_position.table|'
     r'(en|de)coder.(final_norm.(weight|bias)|layers.\d+.('
@@ -136,7 +136,7 @@ def to_ctranslate2(
     Path(out).mkdir(parents=True, exist_ok=True)
     spec.save(str(out))
 
-# %% ../../nbs/library/export/ctranslate2.ipynb #ctranslate2-class
+# %% ../../nbs/library/export/ctranslate2.ipynb #ctranslate2
 class CTranslate2(Translator):
     """A `Translator` with CTranslate2's search.
     Its length penalty divides by len^α, not by the paper's ((5+len)/6)^α."""

@@ -19,7 +19,7 @@ from ..model.config import TransformerConfig
 from ..model.transformer import Transformer
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/export/transformers.ipynb #names
+# %% ../../nbs/library/export/transformers.ipynb #marian-modules
 # stacks, our module, theirs, whether it reads or writes the residual stream
 _LAYER_MAPPING = """
 en de  self_attn.W_Q     self_attn.q_proj         reads
@@ -54,14 +54,14 @@ def _marian_modules(
                 modules[f'{stack}.{i}.{ours}'] = f'model.{stack}.{i}.{theirs}', way
     return modules
 
-# %% ../../nbs/library/export/transformers.ipynb #order
+# %% ../../nbs/library/export/transformers.ipynb #marian-permutation
 def _marian_permutation(
     d_model:int,
 ) -> Tensor:  # of coordinates (d_model,)
     "Our coordinate at each position of Marian's: the even ones first."
     return torch.arange(d_model).view(-1, 2).T.flatten()
 
-# %% ../../nbs/library/export/transformers.ipynb #marian-weights
+# %% ../../nbs/library/export/transformers.ipynb #marian-state-dict
 def _marian_state_dict(
     model:Transformer,
 ) -> dict[str, Tensor]:  # by parameter name
@@ -131,7 +131,7 @@ def _tokenizer_json(
             replace('▁', ' '), dict(type='ByteFallback'), dict(type='Fuse'),
             dict(type='Strip', content=' ', start=1, stop=0)]))
 
-# %% ../../nbs/library/export/transformers.ipynb #closest-penalty
+# %% ../../nbs/library/export/transformers.ipynb #check-supported
 def _check_supported(c:TransformerConfig) -> None:
     "Raises ValueError naming a setting that transformers' Marian does not have."
     for wrong, setting in (
@@ -155,7 +155,7 @@ def _mean_target_length(run_dir:str|PathLike) -> float:
     try: return statistics.mean(load_from_disk(valid)['n_tgt']) - 1
     except (OSError, ValueError, LookupError, RuntimeError): return 25.
 
-# %% ../../nbs/library/export/transformers.ipynb #settings
+# %% ../../nbs/library/export/transformers.ipynb #config-files
 def _config_files(
     c:TransformerConfig,
     t:Tokenizer,

@@ -42,7 +42,7 @@ def evaluate(
     exact = _exact_match(hypotheses, references, lowercase)
     return scores | {'sentences/s': speed, 'exact match': exact}, hypotheses
 
-# %% ../../nbs/library/inference/evaluation.ipynb #watch-bleu
+# %% ../../nbs/library/inference/evaluation.ipynb #eval-bleu
 def eval_bleu(
     n_sentences:int,          # how many of the validation sentences
     model:Seq2SeqModel,       # being trained, in evaluation mode
@@ -72,7 +72,7 @@ def eval_bleu(
         config['target_lang'], config['dataset']))
     return dict(valid_bleu=metric.corpus_score(hypotheses, [references]).score)
 
-# %% ../../nbs/library/inference/evaluation.ipynb #test-split
+# %% ../../nbs/library/inference/evaluation.ipynb #load-test-split
 def load_test_split(
     run_dir:str|os.PathLike,
 ) -> tuple[list[str], list[str]]:  # sources, references

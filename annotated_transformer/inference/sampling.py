@@ -14,7 +14,7 @@ from .beam_search import (
 from ..model.seq2seq import Seq2SeqModel
 from ..utils.validation import UserError
 
-# %% ../../nbs/library/inference/sampling.ipynb #nucleus
+# %% ../../nbs/library/inference/sampling.ipynb #top-p-filter
 def _top_p_filter(
     log_prob:Tensor,  # (…, V)
     top_p:float,      # above 0, at most 1

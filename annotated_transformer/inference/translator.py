@@ -44,11 +44,13 @@ class Translator:
 
     @classmethod
     def from_pretrained(cls:type[_Self],
-        run_dir:str|os.PathLike|list|tuple,  # a run directory; several: an ensemble
-        weights:str='average',               # as for `load_model`
-        device:str|torch.device|None=None,   # the GPU if there is one
+        # a run directory, or several for an ensemble
+        run_dir:str|os.PathLike|list|tuple,
+        weights:str='average',              # as for `load_model`
+        device:str|torch.device|None=None,  # default: GPU if available
     ) -> _Self:
-        "Load run directories. Raises as `load_model`, UserError for a bad ensemble."
+        """Load a run directory, or several as an ensemble. Raises the same errors as
+        `load_model`, and ValueError if the models do not form an ensemble."""
         run_dirs = run_dir if isinstance(run_dir, (list, tuple)) else [run_dir]
         runs = [RunDirectory(d) for d in run_dirs]
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
@@ -60,11 +62,14 @@ class Translator:
         return cls(models, tokenizer, config)
 
     def save_pretrained(self,
-        folder:str|os.PathLike,  # new, or one that this method wrote
+        folder:str|os.PathLike,  # new, empty, or any export (files are overwritten)
     ) -> None:
         """Write configuration, tokenizer and weights, for `from_pretrained` and
-        `load_model`. Raises FileExistsError if the folder holds anything else,
-        ValueError for an ensemble."""
+        `load_model`. Raises FileExistsError if the folder contains anything but an
+        export, ValueError for an ensemble."""
+        if len(self.models) > 1: raise UserError(
+            f'an ensemble of {len(self.models)} models cannot be saved: save them one '
+            'by one')
         model, = self.models
         _create_output_dir(folder, 'export')
         run = RunDirectory(folder)
@@ -82,8 +87,8 @@ class Translator:
         sentences:Iterable[str],  # raw text
         side:str,                 # 'source' or 'target'
     ) -> list[str]:
-        """Prepare text like the training text of a side; blanks and invisible
-        characters at the ends are stripped."""
+        """Preprocess text as in training, and strip white space and invisible
+        characters at the ends."""
         sentences = [*map(_strip_invisible, sentences)]
         moses = self.config['preprocessing'] == 'moses_lc'
         return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
@@ -91,36 +96,36 @@ class Translator:
     def postprocess(self,
         texts:list[str],  # output of the model
     ) -> list[str]:       # raw text, each one line
-        "Undo the preparation of the target text."
+        "Detokenize the target text (lower-cased text stays lower-cased)."
         if self.config['preprocessing'] == 'moses_lc':
             texts = _moses_detokenize(texts, self.config['target_lang'])
         return [*map(_replace_newlines, texts)]
 
     def encode(self,
         sentences:Iterable[str],  # raw text
-    ) -> list[Tensor]:            # source ids of each, eos last (T_k,)
-        "Prepare and tokenise source sentences."
+    ) -> list[Tensor]:            # source ids of each, eos included (T_k,)
+        "Preprocess and tokenise source sentences."
         return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
                 self.tokenizer.src_tokenizer.encode(
                     self.preprocess(sentences, 'source'))]
 
     def search(self,
         ids:list[Tensor],         # source ids of sentences of similar length
-        beam:int,
-        alpha:float,              # length penalty
-        n_best:int=1,             # hypotheses of each
+        beam:int,                 # beam size
+        alpha:float,              # length penalty exponent; 0: none
+        n_best:int=1,             # hypotheses per sentence
     ) -> list[list[Hypothesis]]:  # of each sentence, the best first
-        "Beam search of one batch; a subclass may use another engine."
+        "Translate one batch by beam search; a subclass may use another engine."
         src = pad_sequence(ids, True, self.tokenizer.pad_id).to(self.device)
         return beam_search(
             self.models, src, beam, alpha, n_best=n_best,
             bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)
 
     def make_sampler(self,
-        n:int,               # samples of each sentence
-        temperature:float,
-        top_p:float,
-        seed:int,
+        n:int,               # samples per sentence
+        temperature:float,   # divides the logits
+        top_p:float,         # nucleus sampling; 1: all tokens
+        seed:int,            # random seed
     ) -> Callable[[list[Tensor]], list[list[Hypothesis]]]:
         "A function that samples n translations of each sentence, sorted by score."
         generator, t = torch.Generator(self.device).manual_seed(seed), self.tokenizer
@@ -132,13 +137,13 @@ class Translator:
         return draw
 
     def map_in_batches(self,
-        items:Sequence,                      # source ids of sentences, for example
-        fn:Callable[[list], Iterable],       # a batch → one result for each item
-        max_tokens:int,                      # padded tokens in a batch
-        progress:bool=False,                 # show a bar
-        length_fn:Callable[[Any], int]=len,  # tokens of an item
+        items:Sequence,                      # for example source ids of sentences
+        fn:Callable[[list], Iterable],       # a batch → one result per item
+        max_tokens:int,                      # limit on padded tokens in a batch
+        progress:bool=False,                 # show a progress bar
+        length_fn:Callable[[Any], int]=len,  # number of tokens of an item
     ) -> list:                               # the results, in the order of `items`
-        "Apply a function to batches of similar length, the longest first."
+        "Apply a function to batches of items of similar length, the longest first."
         out:list = [None] * len(items)
         todo = sorted(range(len(items)), key=lambda i: -length_fn(items[i]))
         with tqdm(total=len(todo), desc='translating', disable=not progress) as bar:
@@ -152,29 +157,31 @@ class Translator:
 
     def split_long(self,
         text:str,
-        max_tokens:int,  # source tokens in one part, eos counted
+        max_tokens:int,  # limit on source tokens per part, eos included
     ) -> list[str]:      # [text] if it is short enough
-        "Split a long text between sentences, else between words, else within them."
+        """Split a long text into parts between sentences; a longer sentence between
+        words, a longer word within it."""
         def lengths(texts:list[str]) -> list[int]:
             return [len(ids) for ids in self.encode(texts)]
         return _split_long_text(text, max_tokens, lengths)
 
     def n_best(self,
         sentences:Sequence[str],
-        n:int=1,                           # translations of each
-        beam:int=4,
-        alpha:float=0.6,                   # length penalty
-        do_sample:bool=False,              # sample instead of searching
-        temperature:float=1.,              # of sampling
-        top_p:float=1.,                    # of sampling
-        seed:int=0,                        # of sampling
-        max_tokens:int=8192,               # padded source tokens in a batch, times beam
-        split_into_sentences:bool=False,   # of every text, not only of long ones
-        progress:bool=False,               # show a bar
-    ) -> list[list[tuple[str, float]]]:    # (text, score) of each, the best first
-        """The n best translations of each sentence, before `postprocess`.
-        The parts of a split text are joined and their scores added; a blank line stays
-        blank. Raises UserError on bad arguments."""
+        n:int=1,                          # translations per sentence
+        beam:int=4,                       # beam size
+        alpha:float=0.6,                  # length penalty exponent; 0: none
+        do_sample:bool=False,             # sample instead of beam search
+        temperature:float=1.,             # of sampling: divides the logits
+        top_p:float=1.,                   # of sampling: nucleus; 1: all tokens
+        seed:int=0,                       # of sampling: random seed
+        max_tokens:int=8192,              # limit on padded source tokens × beam
+        split_into_sentences:bool=False,  # split every text, not only long ones
+        progress:bool=False,              # show a progress bar
+    ) -> list[list[tuple[str, float]]]:   # (text, score) of each, the best first
+        """The n best translations of each sentence, before `postprocess`. The score is
+        the log-probability (nats) divided by the length penalty; of a sample,
+        undivided. Parts of a split text are joined, their scores added. Raises
+        ValueError on invalid arguments."""
         if isinstance(sentences, str):
             raise UserError('give a list of sentences, not one string')
         if do_sample: validate_fields(dict(n=n), 'n', ge=1); beam = 1
@@ -192,7 +199,7 @@ class Translator:
         results = iter(self.map_in_batches(flat, search, max_tokens // beam, progress))
         out = []
         for text_parts in parts:
-            # one hypothesis of each part, rank by rank
+            # rank r of the text: hypothesis r of each part
             ranks = [*zip(*islice(results, len(text_parts)))] or [()] * n
             candidates = [(_join_translations(
                 text_parts, self.tokenizer.decode([h.ids for h in hs]),
@@ -204,29 +211,30 @@ class Translator:
 
     def translate(self,
         sentences:Sequence[str],  # raw text, each one line
-        **kwargs:Any,             # `beam`, `alpha`, … of `n_best`
-    ) -> list[str]:               # one translation each, in order
-        "Translate raw text to raw text. Raises UserError as `n_best`."
+        **kwargs:Any,             # of `n_best`: `beam`, `alpha` …
+    ) -> list[str]:               # one per source, in order
+        "Translate raw text to raw text. Raises the same errors as `n_best`."
         return self.postprocess(
             [best for (best, _), *_ in self.n_best(sentences, **kwargs)])
 
     def score(self,
         sources:Sequence[str],       # raw text
-        targets:Sequence[str],       # raw text, line by line
-        max_tokens:int=2048,         # padded tokens of a side in a batch
-    ) -> list[tuple[float, int]]:    # log-probability in nats, tokens with eos
-        """Log-probabilities of given translations (forced decoding); nan where source
-        or target is longer than max_len.
+        targets:Sequence[str],       # raw text, one per source
+        max_tokens:int=2048,         # limit on padded tokens per side of a batch
+    # (log-probability in nats, number of target tokens with eos) of each pair
+    ) -> list[tuple[float, int]]:
+        """Log-probabilities of given translations (forced decoding), without length
+        penalty; nan where source or target is longer than max_len.
         Raises ValueError if the numbers of lines differ."""
-        if len(sources) != len(targets): raise ValueError(
+        if len(sources) != len(targets): raise UserError(
             f'{len(sources)} sources, {len(targets)} targets: '
             'the numbers of lines must be equal')
         t, max_len = self.tokenizer, self.config['model']['max_len']
         tgt = [torch.tensor([t.bos_id, *ids, t.eos_id])
                for ids in t.encode(self.preprocess(targets, 'target'))]
         pairs = [*zip(self.encode(sources), tgt)]
-        short = [i for i, (x, y) in enumerate(pairs)
-                 if max(len(x), len(y) - 1) <= max_len]
+        fitting = [i for i, (x, y) in enumerate(pairs)
+                   if max(len(x), len(y) - 1) <= max_len]
         @torch.no_grad()
         def score_batch(
             batch:list[tuple[Tensor, Tensor]],  # src (T_k,), tgt (T_q+1,) of each
@@ -240,19 +248,19 @@ class Translator:
             mean = mean.masked_fill(gold == t.pad_id, 0).double()
             return zip(mean.sum((1, 2)).tolist(), [len(ids) - 1 for _, ids in batch])
         results = self.map_in_batches(
-            [pairs[i] for i in short], score_batch, max_tokens,
+            [pairs[i] for i in fitting], score_batch, max_tokens,
             length_fn=lambda pair: max(map(len, pair)))
-        scores = dict(zip(short, results))
+        scores = dict(zip(fitting, results))
         return [scores.get(i, (math.nan, len(y) - 1)) for i, (_, y) in enumerate(pairs)]
 
     def attention(self,
         sentence:str,                # raw text
-        translation:str|None=None,   # raw text; the model's own when None
+        translation:str|None=None,   # raw text; the model's own if None
     # tokens of `source` and `target`; weights of `encoder`, `decoder` and `memory`
     # (cross-attention), each (N, h, T_q, T_k)
     ) -> dict[str, Any]:
         """Attention weights of the first model for a sentence and its translation.
-        Raises UserError if the model has no attention."""
+        Raises ValueError if the model has no attention."""
         t = self.tokenizer
         model:Any = self.models[0]                        # with .encoder and .decoder
         src = self.encode([sentence])[0]
@@ -281,7 +289,7 @@ class Translator:
         return dict(source=t.src_tokenizer.convert_ids_to_tokens(src.tolist()),
                     target=t.convert_ids_to_tokens(tgt[1:].tolist()), **weights)
 
-# %% ../../nbs/library/inference/translator.ipynb #distinct
+# %% ../../nbs/library/inference/translator.ipynb #deduplicate
 def _deduplicate(
     candidates:list[tuple[str, float]],  # (text, score), the best first
     n:int,

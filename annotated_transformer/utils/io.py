@@ -21,7 +21,7 @@ def read_json(path:str|Path) -> Any:
     except (ValueError, RecursionError) as e:
         raise UserError(f'{path} is not valid JSON: {e}') from e
 
-# %% ../../nbs/library/utils/io.ipynb #kind-of
+# %% ../../nbs/library/utils/io.ipynb #get-dir-kind
 _MARKER_FILE = '.annotated_transformer'  # names the kind of output in a folder
 _LOCK_FILE = '.lock'                     # held by the training that writes to a folder
 
@@ -31,7 +31,7 @@ def _get_dir_kind(folder:str|os.PathLike) -> str | None:
     marker = Path(folder) / _MARKER_FILE
     return marker.read_text().strip() if marker.is_file() else None
 
-# %% ../../nbs/library/utils/io.ipynb #claim
+# %% ../../nbs/library/utils/io.ipynb #create-output-dir
 def _create_output_dir(
     folder:str|os.PathLike,  # folder to write to, created if it does not exist
     kind:str,         # 'run', 'export' or 'data'
@@ -52,7 +52,7 @@ def _create_output_dir(
             f'{folder} already contains {content}: choose a new or empty folder')
     (folder / _MARKER_FILE).write_text(f'{kind}\n')
 
-# %% ../../nbs/library/utils/io.ipynb #digest
+# %% ../../nbs/library/utils/io.ipynb #sha256-file
 def _sha256_file(path:str|Path) -> str:
     "SHA-256 checksum of a file, in hexadecimal digits."
     sha = hashlib.sha256()
@@ -65,7 +65,7 @@ def _hardlink_or_copy(source:str|Path, target:str|Path) -> None:
     try: os.link(source, target)
     except OSError: shutil.copy2(source, target)
 
-# %% ../../nbs/library/utils/io.ipynb #unpacked
+# %% ../../nbs/library/utils/io.ipynb #decompress-reader
 _DECOMPRESSORS: dict[bytes, tuple[str, Callable[[Any], Any]]] = {    # by magic number
     b'\x1f\x8b': ('gzip', gzip.open), b'\xfd7zXZ\0': ('xz', lzma.open),
     b'BZh': ('bzip2', bz2.open)}
@@ -93,7 +93,7 @@ class _DecompressReader(io.RawIOBase):
         buffer[:len(data)] = data
         return len(data)
 
-# %% ../../nbs/library/utils/io.ipynb #reading
+# %% ../../nbs/library/utils/io.ipynb #decompress-stream
 def _decompress_stream(
     raw:Any,                  # stream of bytes, such as `sys.stdin.buffer`
     name:str|Path,            # name of the file, for messages
@@ -127,7 +127,7 @@ def _open_maybe_compressed(path:str|Path) -> Iterator[io.BufferedReader]:
     with open(path, 'rb') as f:
         yield _decompress_stream(f, path, Path(path).suffix == '.gz')
 
-# %% ../../nbs/library/utils/io.ipynb #lines
+# %% ../../nbs/library/utils/io.ipynb #strip-invisible
 _INVISIBLE_CHARS = ''.join(map(chr, [   # white space, control and zero-width characters
     *range(33), *range(127, 161), 0xad, 0x61c, 0x1680, 0x180e, *range(0x2000, 0x2010),
     *range(0x2028, 0x2030), *range(0x205f, 0x2070), 0x3000, 0xfeff]))
@@ -147,7 +147,7 @@ def _write_line(text:str) -> None:
     raw.write((_replace_newlines(text) + '\n').encode(errors='replace'))
     raw.flush()
 
-# %% ../../nbs/library/utils/io.ipynb #replace-text
+# %% ../../nbs/library/utils/io.ipynb #atomic-write-text
 def atomic_write_text(
     path:str|Path,  # file to write; compressed if its name ends in .gz
     text:str,       # its content
@@ -161,7 +161,7 @@ def atomic_write_text(
         tmp.replace(path)
     except OSError: tmp.unlink(missing_ok=True); raise
 
-# %% ../../nbs/library/utils/io.ipynb #free-to-write
+# %% ../../nbs/library/utils/io.ipynb #check-output-path
 def _check_output_path(
     path:str|Path,                          # file to write
     inputs:Iterable[str|Path|None]=(),      # files that are read; None is skipped
@@ -178,7 +178,7 @@ def _check_output_path(
     if not path.parent.is_dir():
         raise FileNotFoundError(f'{path}: folder {path.parent} does not exist')
 
-# %% ../../nbs/library/utils/io.ipynb #speak
+# %% ../../nbs/library/utils/io.ipynb #print-error
 def _print_error(message:str) -> None:
     "Print one line to standard error, with the rank of the process if it is not 0."
     rank, world = os.environ.get('RANK', '0'), os.environ.get('WORLD_SIZE', '1')

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# %% ../../nbs/library/utils/plotting.ipynb #crisp
+# %% ../../nbs/library/utils/plotting.ipynb #use-retina-figures
 def _use_retina_figures() -> None:
     "Where figures are shown in a notebook, draw them with twice the pixels."
     shell = sys.modules['IPython'].get_ipython() if 'IPython' in sys.modules else None
@@ -51,7 +51,7 @@ def heatmap(
     ax.tick_params(axis='y', rotation=0)
     return ax
 
-# %% ../../nbs/library/utils/plotting.ipynb #curves
+# %% ../../nbs/library/utils/plotting.ipynb #lineplot
 def lineplot(
     x:Any,              # x values of all lines
     ys:dict[str, Any],  # label → y values

@@ -22,7 +22,7 @@ class UserError(ValueError):
 class NonFiniteError(UserError):
     "A loss or a weight is nan or inf: training has diverged."
 
-# %% ../../nbs/library/utils/validation.ipynb #check-types
+# %% ../../nbs/library/utils/validation.ipynb #validate-types
 _MAX_INT = 10**9      # largest value of an integer field
 
 def _validate_types(
@@ -42,7 +42,7 @@ def _validate_types(
         if isinstance(value, int) and abs(value) > _MAX_INT:
             raise UserError(f'{name}={value:,} is more than {_MAX_INT:,}')
 
-# %% ../../nbs/library/utils/validation.ipynb #check
+# %% ../../nbs/library/utils/validation.ipynb #validate-fields
 def validate_fields(
     values:dict[str, Any],            # name → value; None passes
     names:str,                        # the names to check, separated by spaces
@@ -66,7 +66,7 @@ def validate_fields(
         if choices and value not in choices: raise UserError(
             f'{name}={value!r} is unknown: use one of {", ".join(choices)}')
 
-# %% ../../nbs/library/utils/validation.ipynb #checked
+# %% ../../nbs/library/utils/validation.ipynb #dataclass-from-dict
 _Config = TypeVar('_Config')
 
 def _dataclass_from_dict(
@@ -86,7 +86,7 @@ def _dataclass_from_dict(
     try: return cls(**values)
     except (ValueError, TypeError) as e: raise UserError(f'{filename}: {e}') from e
 
-# %% ../../nbs/library/utils/validation.ipynb #nearest
+# %% ../../nbs/library/utils/validation.ipynb #suggest-name
 def _suggest_name(
     name:str,               # unknown name
     choices:Iterable[str],  # valid names
@@ -97,7 +97,7 @@ def _suggest_name(
     if close: return f'did you mean {close[0]!r}?'
     return f'use one of {", ".join(choices)}'
 
-# %% ../../nbs/library/utils/validation.ipynb #fits
+# %% ../../nbs/library/utils/validation.ipynb #check-host-memory
 def _check_host_memory(
     n_bytes:int,      # to be allocated
     description:str,  # of what, with the setting to lower
@@ -107,7 +107,7 @@ def _check_host_memory(
     if n_bytes > memory: raise UserError(
         f'{description}: {n_bytes:,} bytes are needed, this machine has {memory:,}')
 
-# %% ../../nbs/library/utils/validation.ipynb #need
+# %% ../../nbs/library/utils/validation.ipynb #import-optional
 def _import_optional(
     module:str,     # of an optional library
 ) -> ModuleType:

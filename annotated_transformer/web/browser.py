@@ -23,7 +23,7 @@ from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
 
-# %% ../../nbs/library/web/browser.ipynb #source
+# %% ../../nbs/library/web/browser.ipynb #read-web-file
 def _read_web_file(
     name:str,        # of a file in the folder annotated_transformer/web
 ) -> str:
@@ -34,7 +34,7 @@ def _read_web_file(
 _MODEL_JS = [_read_web_file(f'{name}.js') for name in (
     'tensors', 'attention', 'layers', 'decode', 'search', 'tokens', 'weights')]
 
-# %% ../../nbs/library/web/browser.ipynb #pack
+# %% ../../nbs/library/web/browser.ipynb #quantize
 def _quantize(
     W:Tensor,                # matrix (rows, size)
     bits:int,                # 16 or 8
@@ -68,7 +68,7 @@ def _pack_weights(
     text = base64.b64encode(b''.join(chunks)).decode()
     return dict(tensors=tensors, tied=tied, base64=text)
 
-# %% ../../nbs/library/web/browser.ipynb #tokenizer-data
+# %% ../../nbs/library/web/browser.ipynb #apply-merges
 def _apply_merges(
     scores:dict[str, float],  # token → rank
     sentence:str,
@@ -100,7 +100,7 @@ def _serialize_tokenizer(
                         'by source and target: this is another')
     return dict(pieces=tokens, scores=scores)
 
-# %% ../../nbs/library/web/browser.ipynb #switched
+# %% ../../nbs/library/web/browser.ipynb #no-cache-model
 class _NoCacheModel(Seq2SeqModel):
     "A Transformer that decodes without a KV cache: each step reads all tokens again."
     def __init__(self, model:Transformer) -> None:
@@ -134,7 +134,7 @@ def _list_ablations(
             *(f'{kind} {i}' for kind, i in layers if kind != 'memory'),
             *(f'{kind} {i} {head}' for kind, i in layers for head in range(h))]
 
-# %% ../../nbs/library/web/browser.ipynb #switched-with
+# %% ../../nbs/library/web/browser.ipynb #ablate
 @contextmanager
 def ablate(
     model:Transformer,
@@ -174,7 +174,7 @@ def ablate(
                     add(p.register_forward_hook(skip_position))
         yield _NoCacheModel(model) if 'mask' in parts else model
 
-# %% ../../nbs/library/web/browser.ipynb #translations
+# %% ../../nbs/library/web/browser.ipynb #translate-ablated
 def _translate_ablated(
     translator:Translator,
     sentences:list[str],
@@ -191,7 +191,7 @@ def _translate_ablated(
                                  bos_id=t.bos_id, eos_id=t.eos_id)
     return t.decode([best.ids for best, in hypotheses])
 
-# %% ../../nbs/library/web/browser.ipynb #model-data
+# %% ../../nbs/library/web/browser.ipynb #quantize-model
 def _quantize_model(
     model:Transformer,
     bits:int,            # as for `_pack_weights`
@@ -220,7 +220,7 @@ def _serialize_model(
     return dict(model=sizes | ids | dict(longest=model.max_target_length),
                 **_serialize_tokenizer(t, sentences), **_pack_weights(model, bits))
 
-# %% ../../nbs/library/web/browser.ipynb #measure
+# %% ../../nbs/library/web/browser.ipynb #ablation-study
 def ablation_study(
     translator:Translator,           # of a Transformer
     sources:list[str],

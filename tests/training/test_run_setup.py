@@ -62,7 +62,7 @@ def test_nothing_to_begin_with(own, capfd, tmp_path):
 def test_unknown_tokens_are_counted(trained, capfd, tmp_path):
     "The small tokenizer has no bytes to fall back on: text in another script is unknown to it, and the user hears how much."
     write_files(tmp_path / 'text', train_en=number_lines('en', 60), train_fr='\n'.join(['ноль'] * 60))
-    assert '% of the tokens are unknown to the tokenizer of' in assert_success(tune(capfd, trained, tmp_path)).stdout
+    assert '% of the tokens are unknown to the tokenizer in' in assert_success(tune(capfd, trained, tmp_path)).stdout
 
 @pytest.fixture
 def text(tmp_path): return write_files(tmp_path / 'exp' / 'data', train_en=number_lines('en', 60), train_de=number_lines('de', 60))

@@ -25,7 +25,7 @@ from ...model.layers import EncoderLayer, Stack
 from ...model.transformer import Transformer
 from ...inference.translator import Translator
 
-# %% ../../../nbs/library/tasks/classification/classifier.ipynb #config
+# %% ../../../nbs/library/tasks/classification/classifier.ipynb #classifier-config
 @dataclass(frozen=True)
 class ClassifierConfig:
     """Hyper-parameters of a `Classifier`. Raises ValueError naming a field that is of
@@ -140,7 +140,7 @@ class Classifier(Seq2SeqModel):
         raise UserError('a classifier generates no text: use TextClassifier, or '
                         'transformer_classify')
 
-# %% ../../../nbs/library/tasks/classification/classifier.ipynb #classify
+# %% ../../../nbs/library/tasks/classification/classifier.ipynb #text-classifier
 class TextClassifier(Translator):
     "A trained classifier, or several whose probabilities are averaged."
     def classify(self,
@@ -187,7 +187,7 @@ def accuracy(
             '95 % interval': f'{100 * low:.2f} to {100 * high:.2f}',
             'commonest label': 100 * max(Counter(gold).values()) / len(gold)}
 
-# %% ../../../nbs/library/tasks/classification/classifier.ipynb #relevance
+# %% ../../../nbs/library/tasks/classification/classifier.ipynb #integrated-gradients
 def integrated_gradients(
     model:Classifier,
     src:Tensor,              # ids of one text (1, T)

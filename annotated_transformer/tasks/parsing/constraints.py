@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from ...utils.validation import UserError, validate_fields
 
-# %% ../../../nbs/library/tasks/parsing/constraints.ipynb #unfinished
+# %% ../../../nbs/library/tasks/parsing/constraints.ipynb #parser-state
 @dataclass(frozen=True)
 class _ParserState:
     "State of the pushdown automaton after a prefix of a linearised tree."
@@ -46,7 +46,7 @@ class _ParserState:
         if token[0] == ')': return replace(self, stack=self.stack[:-1])
         return replace(self, words_left=self.words_left - 1, opened_since_word=0)
 
-# %% ../../../nbs/library/tasks/parsing/constraints.ipynb #only-trees
+# %% ../../../nbs/library/tasks/parsing/constraints.ipynb #tree-constraint
 def tree_constraint(
     vocab:list[str],     # tokens of the target's vocabulary; words begin with ▁
     n_words:list[int],   # of each source

@@ -15,7 +15,7 @@ from ...data.text_files import _write_arrow
 from .trees import Tree, linearize, read_trees
 from ...utils.validation import UserError
 
-# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #treebank
+# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #read-archive
 _ARCHIVE_SUFFIXES = '.tar', '.tar.gz', '.tgz', '.zip'
 
 def _read_archive(
@@ -60,7 +60,7 @@ def _wsj_number(name:str) -> int|None:
     match = re.search(r'(?:^|/)wsj_(\d{4})\.mrg$', name, re.IGNORECASE)
     return int(match[1]) if match else None
 
-# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #splits
+# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #read-treebank
 _TRAIN_DEV_SPLIT = dict(train=range(1, 160), development=range(160, 180))
 _NLTK_SPLIT = dict(train=range(1, 150), valid=range(150, 160), test=range(160, 180))
 _PTB_SPLIT = dict(train=range(200, 2200), valid=range(2200, 2300),
@@ -96,7 +96,7 @@ def _detect_split(
     numbers = [_wsj_number(name) or 0 for name, _ in _read_mrg_files(path)]
     return _PTB_SPLIT if max(numbers, default=0) >= 200 else _NLTK_SPLIT
 
-# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #signature
+# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #word-signature
 def _word_signature(word:str) -> str:
     "The class of an unknown word: capital, digits, hyphen, last two letters."
     ending = word[-2:].lower() if word[-1].isalpha() else ''
@@ -119,7 +119,7 @@ def _replace_rare_words(
     return [next((w for w in (word, _word_signature(word)) if w in vocab), '*')
             for word in words]
 
-# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #corpus
+# %% ../../../nbs/library/tasks/parsing/treebank.ipynb #load-treebank
 def _format_source(words:list[str], tags:list[str]|None=None) -> str:
     "Words separated by blanks; with tags, each word is followed by its tag: `the /DT`."
     if tags is None: return ' '.join(words)
