@@ -14,7 +14,7 @@ document.querySelectorAll('.attention-view:not([data-ready])').forEach(view => {
     const {sides, weights} = data.kinds[kind.value], W = weights[layer.value]
     const heads = head.value == 'all' ? [...W.keys()] : [+head.value]
     const weight = (k, side, at, i) => side ? W[k][i][at] : W[k][at][i]
-    const verbs = ['looks at', 'is looked at by']
+    const verbs = ['attends to', 'is attended to by']
     const y = i => 24 * i + 16, bottom = y(Math.max(...sides.map(s => s.length))) + 4
     const width = Math.min(6, 18 / heads.length)                // heads side by side
     const shift = n => width * (n - (heads.length - 1) / 2)
@@ -24,7 +24,7 @@ document.querySelectorAll('.attention-view:not([data-ready])').forEach(view => {
     const lines = make(svg, 'g', {})
     const pieces = sides.map((column, side) => column.map((piece, i) => {
       const all = make(svg, 'g', {tabindex: 0, role: 'button', 'aria-label':
-        `${piece}, ${side ? 'looked at' : 'looking'}, number ${i + 1}`})
+        `${piece}, ${side ? 'key' : 'query'}, number ${i + 1}`})
       const box = make(all, 'rect', {x: side ? 398 : 55, y: y(i) - 12, width: 147,
         height: 24, rx: 3, fill: '#1f77b4', stroke: 'currentColor'})
       make(all, 'text', {x: side ? 405 : 195, y: y(i) + 5,

@@ -150,7 +150,7 @@ const start = (view, data, base64) => {
     if (state.kind != 'encoder') Object.assign(state, {side: 0, at: state.step})
     draw()
   }
-  const titles = {encoder: ['looks', 'looked at'], decoder: ['being written', 'read'],
+  const titles = {encoder: ['queries', 'keys'], decoder: ['being written', 'read'],
                   memory: ['being written', 'source']}
   const sides = () => {                            // tokens that look, and looked at
     const source = state.src.map(piece), written = state.ids.map(piece)
@@ -213,9 +213,9 @@ const start = (view, data, base64) => {
       .sort((i, j) => others[j] - others[i]).slice(0, 3)
       .map(i => `${both[1 - side][i]} ${percent(others[i])}`).join(', ')
     at('looks').textContent = state.weights[kind][state.layer]
-      ? `“${both[side][state.at]}” ${side ? 'is looked at by' : 'looks at'}: `
+      ? `“${both[side][state.at]}” ${side ? 'is attended to by' : 'attends to'}: `
         + `${seen || 'nothing'}${seen && theHeads().length > 1 ? ' (mean of its heads)'
-          : ''}.` : 'This layer is skipped, so nobody looks.'
+          : ''}.` : 'This layer is skipped, so it has no attention weights.'
   }
   const select = (label, options, key) => make('label', {}, `${label} `, make('select',
     {'data-state': key, autocomplete: 'off', onchange: e => {
@@ -332,7 +332,7 @@ const start = (view, data, base64) => {
   const buildSwitches = () => at('switches').append(
     make('p', {class: 'tl-hint'}, 'Untick what is to be switched off. −5: without it, '
       + `5 of the ${all} ${what} are lost. A head is one of the ${m.h} ways in which a `
-      + 'layer looks at other tokens.'),
+      + 'layer attends to other tokens.'),
     ...Object.keys(few).map(off => rowOf(box(off, few[off]),
       make('small', {class: 'tl-hint'}, hints[off]))),
     ...Object.entries(kinds).map(([kind, [title, hint]]) => make('fieldset', {},
