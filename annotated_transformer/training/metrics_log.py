@@ -8,7 +8,7 @@ __all__ = ['MetricsLogger', 'plot_metrics']
 # %% ../../nbs/library/training/metrics_log.ipynb #imports
 import json, math, os, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -17,7 +17,6 @@ from ..utils.plotting import lineplot
 from ..utils.io import atomic_write_text
 from ..run_directory import RunDirectory
 from ..utils.validation import NonFiniteError
-if TYPE_CHECKING: from matplotlib.axes import Axes
 
 # %% ../../nbs/library/training/metrics_log.ipynb #log
 class MetricsLogger:
@@ -110,9 +109,9 @@ class MetricsLogger:
 # %% ../../nbs/library/training/metrics_log.ipynb #plot-metrics
 def plot_metrics(
     run_dir:str|os.PathLike,
-    ax:'Axes|None'=None,      # axes to draw on; a new figure when None
-) -> 'Axes':
-    "Plot training and validation loss against the step; returns the axes."
+    ax:Any=None,  # matplotlib axes to draw on; a new figure when None
+) -> Any:         # the axes
+    "Plot training and validation loss against the step."
     metrics = RunDirectory(run_dir).metrics()
     for key, label in dict(loss='training, smoothed targets',
                            valid_loss='validation').items():

@@ -7,11 +7,10 @@ __all__ = ['adam', 'noam_lr', 'make_optimizer', 'lr_schedule', 'learning_rate']
 
 # %% ../../nbs/53_optimizer.ipynb #imports
 import math
-from typing import TYPE_CHECKING
 import torch
 from torch import nn
+from ..recipe import Recipe
 from ..utils.validation import validate_fields
-if TYPE_CHECKING: from annotated_transformer.recipe import Recipe
 
 # %% ../../nbs/53_optimizer.ipynb #adam
 def adam(
@@ -71,9 +70,9 @@ def lr_schedule(
 
 # %% ../../nbs/53_optimizer.ipynb #learning-rate
 def learning_rate(
-    recipe:'Recipe',  # its schedule and the width of its model are read
-    step:int,         # from 1
-) -> float:           # learning rate of this step
+    recipe:Recipe,  # its schedule and the width of its model are read
+    step:int,       # from 1
+) -> float:         # learning rate of this step
     """The learning rate of a recipe at a step, §5.3.
     Its peak is that of equation 3 where `peak_lr` is None."""
     s = recipe.schedule
