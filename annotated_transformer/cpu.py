@@ -103,10 +103,10 @@ def is_onednn_available() -> bool:
 _Module = TypeVar('_Module', bound=nn.Module)
 
 def _replace_modules(
-    model:nn.Module,                            # changed in place
-    module_class:type[_Module],                 # layers with this class's `forward`
-    make_module:Callable[[_Module], nn.Module], # makes the replacement of a layer
-) -> nn.Module:               # the same model, or the replacement of the model itself
+    model:nn.Module,                             # changed in place
+    module_class:type[_Module],                  # layers with this class's `forward`
+    make_module:Callable[[_Module], nn.Module],  # makes the replacement of a layer
+) -> nn.Module:                 # the same model, or the replacement of the model itself
     "Replace layers; names and parameters stay, and so do layers with hooks."
     hooks = model._forward_hooks or model._forward_pre_hooks
     if isinstance(model, module_class) and type(model).forward is module_class.forward:

@@ -34,18 +34,19 @@ class DataConfig:
     "Preprocessing and batching, §5.1."
     # padded tokens per side of the batch of a step, over all GPUs and micro-batches
     max_tokens: _PositiveInt = 25_000
-    # subwords (raw, moses_lc) or words; classification: labels (subwords), characters
+    # subwords of raw or moses_lc (lower-cased) text, words; classes: labels, characters
     preprocessing: _Preprocessing = 'raw'
     byte_fallback: bool = True  # encode unknown characters as bytes (256 of vocab_size)
-    overlong: Literal['drop', 'error', 'truncate'] = 'drop'  # pairs longer than max_len
+    # pairs longer than max_len; truncate cuts the source, a long target is dropped
+    overlong: Literal['drop', 'error', 'truncate'] = 'drop'
 
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class OptimizationConfig:
     """Optimizer, gradient clipping and accumulation, §5.3. Raises ValueError on an
     option that the optimizer does not use."""
     optimizer: Literal['adam', 'adamw', 'sgd'] = 'adam'  # update rule
-    weight_decay: _Fraction = 0.    # weight decay of adamw and sgd
-    momentum: _Fraction = 0.        # momentum of sgd
+    weight_decay: _Fraction = 0.                         # weight decay of adamw and sgd
+    momentum: _Fraction = 0.                             # momentum of sgd
     # gradient norm above which gradients are clipped; no clipping if None
     max_grad_norm: _PositiveFloat | None = None
     # micro-batches that each process splits its batch into
@@ -75,7 +76,7 @@ class CheckpointConfig:
     # how often to validate and save: '10 minutes', '1 epoch', '500 steps'
     save_every: str = '10 minutes'
     average_checkpoints: _PositiveInt = 5  # checkpoints to keep and to average
-    # stop after this many validations without improvement; never if None
+    # stop after this many validations without a lower loss; never if None
     early_stopping_patience: _PositiveInt | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class Recipe:
     optimization: OptimizationConfig = OptimizationConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
-    # random seed of initialisation, batch order and dropout (not of the data split)
+    # random seed of initialisation, batch order and dropout, not of held-out pairs
     seed: Annotated[int, Field(ge=0, lt=2**23)] = 0
     # save memory: recompute the activations of each layer in the backward pass
     gradient_checkpointing: bool = False
@@ -141,14 +142,14 @@ def flatten_recipe(
 
 # %% ../nbs/library/recipe.ipynb #recipe-path
 def _recipe_path(name:str) -> Path:
-    "Path of the file of a named recipe; presets have no file."
+    "Path of the file of a named recipe; most presets have no file."
     return Path(str(files('annotated_transformer'))) / f'recipes/{name}.yaml'
 
 # %% ../nbs/library/recipe.ipynb #reject-duplicate-keys
 _RUN_METADATA_KEYS = set(
     'pad_id dataset data_dir source_lang target_lang dataset_hash '
     'resolved_matmul_backend tokenizer_sha256 source_tokenizer_sha256 versions '
-    'user_module finetune_from finetune_sha256'.split())
+    'user_module finetune_from finetune_sha256 preprocessing'.split())
 
 def _reject_duplicate_keys(pairs:Iterable[tuple[Any, Any]]) -> dict:
     "A dict of (key, value) pairs. Raises ValueError on a duplicate key."
@@ -277,7 +278,7 @@ def with_overrides(
     recipe:Recipe,
     **overrides:Any,  # new values of fields
 ) -> Recipe:
-    "Copy a recipe with fields overridden. Raises the same errors as `get_recipe`."
+    "Copy a recipe with fields overridden. Raises ValueError on a wrong field or value."
     return _build_recipe(recipe_to_dict(recipe), overrides)
 
 # %% ../nbs/library/recipe.ipynb #recipe-from-config

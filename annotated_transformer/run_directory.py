@@ -40,7 +40,7 @@ class RunDirectory:
         self.average_file = self.path / WEIGHTS_FILE     # mean of the last checkpoints
         self.best_file = self.path / 'best.safetensors'  # lowest validation loss
         self.checkpoint_dir = self.path / 'checkpoints'
-        self.data = self.path / 'data'    # tokenised data set: train, valid, test
+        self.data = self.path / 'data'   # tokenised train and valid, raw test
         self.lock = FileLock(self.path / _LOCK_FILE)
 
     def __fspath__(self) -> str: return str(self.path)
@@ -48,9 +48,9 @@ class RunDirectory:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Content of config.json. The fields that a model needs and the tokenizer's
-        checksum are checked. Raises FileNotFoundError, or ValueError naming file and
-        field."""
+        """Content of config.json, checked: with defaults for missing fields of the
+        model, `data.preprocessing` also as `preprocessing`, and the tokenizer's
+        checksum. Raises FileNotFoundError, or ValueError naming file and field."""
         if not self.config_file.is_file(): raise FileNotFoundError(
             f'{self} contains no {self.config_file.name}: is it a run directory?')
         config = _validate_config(read_json(self.config_file), str(self.config_file))
@@ -108,7 +108,8 @@ class RunDirectory:
         return None
 
     def weights_file(self,
-        name:str|Path='average',  # or 'best', 'last', or path of a .safetensors file
+        # or 'best', 'last', or a .safetensors file, in the run or by absolute path
+        name:str|Path='average',
     ) -> Path:
         """Path of a weights file. Raises ValueError on an unknown name,
         FileNotFoundError if there is no such file."""
@@ -126,15 +127,16 @@ class RunDirectory:
             last='it is written with the first checkpoint of the run')
         if not path.is_file(): raise FileNotFoundError(
             f'{self} contains no {os.path.relpath(path, self.path)}: '
-            + hints.get(str(name), 'use one of average, best, last'))
+            + hints.get(str(name), 'use average, best, last or an existing file'))
         return path
 
     def metrics(self,
         until:int|None=None,    # last step to read; all steps if None
     ) -> list[dict[str, Any]]:  # one per line of metrics.jsonl
-        """The training log: lines with `loss`, `lr`, `grad_norm`, `tokens_per_s`, and
-        lines with `valid_loss`, `valid_ppl`, `valid_accuracy`. An incomplete last line
-        is skipped. Raises ValueError naming a corrupt line."""
+        """The training log, by `step`: lines with `loss`, `lr`, `grad_norm` and
+        `tokens_per_s`; with `valid_loss`, `valid_ppl` and `valid_accuracy`; with what
+        a callback returns, such as `valid_bleu`. An incomplete last line is skipped.
+        Raises ValueError naming a corrupt line."""
         path, metrics = self.metrics_file, []
         lines = path.read_text().split('\n')[:-1] if path.exists() else []
         for n, line in enumerate(lines, 1):

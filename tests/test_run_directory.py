@@ -50,7 +50,7 @@ def test_one_door(own):
         assert all(same(model, other) for other in others) and torch.allclose(model.output_projection.weight, plain.output_projection.weight + more)
     for door in load_model, Transformer.from_pretrained, Translator.from_pretrained:
         with pytest.raises(ValueError, match="weights='newest' is unknown: use one of average, best, last"): door(own, 'newest')
-        with pytest.raises(FileNotFoundError, match='contains no checkpoints/step-00000007/model.safetensors: use one of average, best, last'): door(own, 'checkpoints/step-00000007/model.safetensors')
+        with pytest.raises(FileNotFoundError, match='contains no checkpoints/step-00000007/model.safetensors: use average, best, last or an existing file'): door(own, 'checkpoints/step-00000007/model.safetensors')
 
 def test_saved_and_opened_again(own, tmp_path):
     translator = Translator.from_pretrained(own, 'best', device='cpu')

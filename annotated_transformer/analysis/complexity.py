@@ -111,7 +111,7 @@ _LAYER_TYPES = {
 def max_path_length(
     layer_fn:Callable[[int], nn.Module],  # number of the layer, from 0 → layer, width 4
     n:int,                                # positions
-) -> int:    # layers × sequential operations of a layer, relative to one position
+) -> int:          # layers × sequential operations of a layer, relative to one position
     """The longest path from an input to an output at the same or a later position,
     §4, Table 1."""
     past = torch.ones(n, n, dtype=torch.bool).tril()

@@ -88,11 +88,11 @@ def _exact_match(
 
 def head_importance(
     translator:Translator,
-    kind:str,                  # 'encoder', 'decoder' or 'memory'
-    sources:list[str],         # raw text
-    references:list[str],      # raw text
+    kind:str,                                         # 'encoder', 'decoder' or 'memory'
+    sources:list[str],                                           # raw text
+    references:list[str],                                        # raw text
     score:Callable[[list[str], list[str]], float]=_exact_match,  # of hypotheses
-) -> Tensor:                   # (N, h)
+) -> Tensor:                                                     # (N, h)
     "Change of the score of greedy search when one head is masked, for each head."
     def evaluate() -> float:
         return score(translator.translate(sources, beam=1), references)

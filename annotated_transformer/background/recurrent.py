@@ -26,7 +26,7 @@ class RecurrentConfig:
     d_model: int = 256                 # width of embeddings and states
     N: int = 1                         # layers on each side
     cell: str = 'gru'                  # or 'lstm'
-    bidirectional: bool = True             # bidirectional encoder
+    bidirectional: bool = True         # bidirectional encoder
     reverse: bool = False              # reverse the source
     score: str = 'additive'            # score function; 'none': no attention
     window: str = 'global'             # or 'local-m', 'local-p': local attention

@@ -41,14 +41,15 @@ def transformer_evaluate(
     alpha:float=0.6,         # length penalty exponent; 0: none
     output:str|None=None,    # file to write the translations to
     baseline:str|None=None,  # another system's translations: paired bootstrap
-    engine:str='pytorch',    # pytorch, or ctranslate2 (needs transformer_export first)
-    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    # pytorch, or ctranslate2 (after transformer_export; no ensemble)
+    engine:str='pytorch',
+    # average of the last checkpoints, best (validation loss), last, or a .safetensors
     weights:str='average',
     # sacreBLEU's tokenizer: 13a, char, zh …; by target language if omitted
     tokenize:str|None=None,
 ) -> None:
     """Translate a test set (--src and --ref, or the test split of the run if both are
-    omitted) and print BLEU and other metrics, one `name: value` per line."""
+    omitted) and print BLEU, chrF and exact matches, one `name: value` per line."""
     _check_search(beam, alpha)
     _make_bleu_metric([], tokenize=tokenize)      # raises before anything is translated
     if (src is None) != (ref is None):

@@ -45,13 +45,14 @@ def transformer_export(
     format:str='ctranslate2',    # ctranslate2, transformers, onnx or safetensors
     # CTranslate2 only: int8, float16, bfloat16 …; float32 if omitted
     quantization:str|None=None,
-    output_dir:str|None=None,    # folder to write; RUN_DIR/FORMAT if omitted
-    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    # folder to write; RUN_DIR/FORMAT if omitted, where --engine ctranslate2 looks
+    output_dir:str|None=None,
+    # average of the last checkpoints, best (validation loss), last, or a .safetensors
     weights:str='average',
 ) -> None:
-    """Export a trained model. ctranslate2: for `transformer_translate --engine
-    ctranslate2`. transformers: a MarianMTModel. onnx: one graph (src, tgt → logits),
-    model.onnx. safetensors: configuration, tokenizer and weights, which
+    """Export a translation model; all formats but safetensors need a Transformer.
+    ctranslate2: for `transformer_translate --engine ctranslate2`. transformers: a
+    MarianMTModel. onnx: one graph (src, tgt → logits), model.onnx. safetensors: configuration, tokenizer and weights, which
     `transformer_translate` reads."""
     formats = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
     validate_fields(dict(format=format), 'format', choices=formats)

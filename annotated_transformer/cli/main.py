@@ -25,8 +25,8 @@ _PATH_ERRNOS = errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS
 _NO_SPACE_ERRNOS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 def _user_message(e:BaseException) -> str | None:
-    """Message for an error that the user can fix; None for a bug. Decided by the type,
-    and by the text of a RuntimeError, which libraries raise for many causes."""
+    """Message for an error that the user can fix; None for a bug. Decided by errno and
+    type, and by the text of a RuntimeError, which libraries raise for many causes."""
     text, errno_value = ' '.join(str(e).split()), getattr(e, 'errno', None)
     if errno_value in _NO_SPACE_ERRNOS:
         return f'no space left, quota exceeded or file too large ({text})'
@@ -36,7 +36,7 @@ def _user_message(e:BaseException) -> str | None:
     message = text if isinstance(e, RuntimeError) else ''
     out_of_memory = re.search('allocate memory|out of memory', message)
     if out_of_memory or isinstance(e, MemoryError):
-        return ('out of memory: use a smaller model, or lower --max_tokens or --beam '
+        return ('out of memory: use a smaller model, batch or beam '
                 f'({text[:200]})')
     if re.search('Connection (closed|reset)|Broken pipe|Timed out waiting', message):
         return ('another process of this run has stopped: see its error message, '
@@ -194,7 +194,7 @@ def _parse_args(
         '--' + option[2:].replace('-', '_') for option in parser._option_string_actions
         if option.startswith('--')])
     values = vars(namespace)
-    for k in 'debug', 'import', 'pdb', 'xtra': del values[k]
+    for k in 'debug', 'import', 'pdb', 'xtra': del values[k]   # two are fastcore's
     for k, v in values.items():     # the shell does not expand ~ after = or a comma
         if isinstance(v, str) and '~' in v: values[k] = ','.join(
             map(os.path.expanduser, v.split(',')))

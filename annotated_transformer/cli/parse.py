@@ -80,21 +80,22 @@ def _flatten_metrics(
 
 # %% ../../nbs/library/cli/parse.ipynb #transformer-parse
 def transformer_parse(
-    run_dir:str,               # run directory of a parser (trained on a treebank)
+    # run directory of a parser; one trained on tagged sources needs --gold
+    run_dir:str,
     # file of whitespace-tokenised sentences, one per line; stdin if omitted
     input:str|None=None,
-    # gold trees to evaluate on: a file in bracket format or a treebank folder
+    # gold trees to evaluate on: bracketed trees, or a folder of .mrg files
     gold:str|None=None,
     output:str|None=None,      # with --gold: file to write the trees to, one per line
     beam:int=21,               # beam size; 1 is greedy search
     alpha:float=0.3,           # length penalty exponent; 0: none
-    unconstrained:bool=False,  # turn off constrained decoding
-    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    unconstrained:bool=False,  # do not constrain the output to trees of the sentence
+    # average of the last checkpoints, best (validation loss), last, or a .safetensors
     weights:str='average',
 ) -> None:
     """Parse whitespace-tokenised sentences: one tree per input line, in order, blank
     for one that cannot be parsed. With --gold, parse the sentences of gold trees and
-    print labelled F1 and other metrics, one `name: value` per line."""
+    print EVALB's labelled scores, one `name: value` per line."""
     _check_search(beam, alpha)
     if input and gold: raise UserError('give --input or --gold, not both')
     if output and not gold: raise UserError('--output needs --gold')

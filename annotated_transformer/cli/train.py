@@ -61,11 +61,14 @@ def _resolve_recipe(
 # %% ../../nbs/library/cli/train.ipynb #train-command
 @_with_recipe_options(_resolve_recipe)
 def transformer_train(
-    recipe:str|None=None,         # multi30k_tiny, base, big …; or a .yaml or .json file
-    dataset:str='numbers',        # numbers, multi30k, wmt14 …; text (your files), hub
-    source_lang:str|None=None,    # source language: file suffix or column in --data_dir
-    target_lang:str|None=None,    # target language: file suffix or column in --data_dir
-    # folder of train.SRC, train.TGT (or .gz), or a TSV file; OWNER/NAME for hub
+    # multi30k_tiny, base, big … or a .yaml or .json file; demo if omitted, with numbers
+    recipe:str|None=None,
+    # numbers (generated), multi30k, wmt14, treebank, thucnews, ag_news; text; hub
+    dataset:str='numbers',
+    # source language; with text the suffix of its files, with hub its column
+    source_lang:str|None=None,
+    target_lang:str|None=None,    # target language, suffix or column
+    # text: folder of train.SRC, train.TGT (or .gz), or a TSV file; hub: OWNER/NAME
     data_dir:str|None=None,
     output_dir:str='runs/demo',   # run directory to write
     resume:bool=False,            # resume the run in --output_dir, or start it

@@ -78,7 +78,8 @@ def transformer_translate(
     input:str|None=None,      # file with one sentence per line; stdin if omitted
     beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
     alpha:float=0.6,          # length penalty exponent; 0: none
-    engine:str='pytorch',     # pytorch, or ctranslate2 (needs transformer_export first)
+    # pytorch, or ctranslate2 (after transformer_export; no ensemble, no sampling)
+    engine:str='pytorch',
     # longer than max_len: split, error; or sentences: split every line into sentences
     overlong:str='split',
     n_best:int=1,             # number of output lines per input line, the best first
@@ -88,7 +89,7 @@ def transformer_translate(
     # with --do_sample: nucleus sampling, from the top tokens of this total probability
     top_p:float=1.0,
     seed:int=0,               # with --do_sample: random seed
-    # weights to use: average of the last checkpoints, best, last or a .safetensors file
+    # average of the last checkpoints, best (validation loss), last, or a .safetensors
     weights:str='average',
 ) -> None:
     """Translate lines of text: --n_best output lines per input line, in order. A score

@@ -98,10 +98,10 @@ def _check_supported(model:nn.Module) -> None:
 
 # %% ../../nbs/library/export/ctranslate2.ipynb #to-ctranslate2
 def to_ctranslate2(
-    run_dir:str|PathLike,            # a run directory
-    out:str|PathLike,                # folder to write
-    quantization:str|None=None,      # 'int8', 'float16', 'bfloat16' …; None: float32
-    weights:str='average',  # as for `load_model`
+    run_dir:str|PathLike,        # a run directory
+    out:str|PathLike,            # folder to write
+    quantization:str|None=None,  # 'int8', 'float16', 'bfloat16' …; None: float32
+    weights:str='average',       # as for `load_model`
 ) -> None:
     """Convert a trained model to CTranslate2. Raises ValueError if it has a parameter
     or a size of heads that CTranslate2 has not, and as `load_model`."""

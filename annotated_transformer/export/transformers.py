@@ -255,8 +255,8 @@ def _model_card(
 
 # %% ../../nbs/library/export/transformers.ipynb #to-transformers
 def to_transformers(
-    run_dir:str|PathLike,            # a run directory
-    out:str|PathLike,                # folder to write, ready for the Hub
+    run_dir:str|PathLike,   # a run directory
+    out:str|PathLike,       # folder to write, ready for the Hub
     weights:str='average',  # as for `load_model`
 ) -> None:
     """Write a trained model as a Marian model of Hugging Face's transformers, which

@@ -131,7 +131,8 @@ def _init_states(
     src:Tensor,                 # (B, T_k)
     bos_id:int,
 ) -> list[Any]:                 # the state of each model
-    "Encode the sources with each model. Raises ValueError as `check_incremental`."
+    """Encode the sources with each model. Raises ValueError if its `decode_step` and
+    `forward` disagree."""
     for model in models: check_incremental(model, src, bos_id)
     return [model.init_state(src) for model in models]
 
@@ -170,7 +171,7 @@ def _run_beam_search(
     bos_id:int,
     eos_id:int,
 ) -> list[list[Hypothesis]]:     # finished hypotheses of each source, in any order
-    "The loop of `beam_search`, whose arguments these are."
+    "The loop of `beam_search`, with its arguments and the limits of each source."
     states = _init_states(models, src, bos_id)
     hypotheses:list[list[Hypothesis]] = [[] for _ in src]
     active = list(range(len(src)))                          # sources not yet finished
@@ -204,18 +205,18 @@ def _run_beam_search(
 @torch.no_grad()
 def beam_search(
     models:Seq2SeqModel|list[Seq2SeqModel],  # a list is an ensemble
-    src:Tensor,                # source ids with eos, padded (B, T_k)
-    beam:int=4,                # prefixes of each source; 1 is greedy decoding
-    alpha:float=0.6,           # length penalty
-    max_extra_tokens:int=50,   # target tokens beyond the source's length
-    n_best:int|None=None,      # hypotheses to return, fewer are faster; None: `beam`
+    src:Tensor,                              # source ids with eos, padded (B, T_k)
+    beam:int=4,                          # prefixes of each source; 1 is greedy decoding
+    alpha:float=0.6,                         # length penalty
+    max_extra_tokens:int=50,                 # target tokens beyond the source's length
+    n_best:int|None=None,         # hypotheses to return, fewer are faster; None: `beam`
     # called at each step with the indices of the unfinished sources (B,) and their
     # prefixes, bos first (B, n, t): which tokens may follow (B, n, V), or None for all
     allowed_tokens_fn:Callable[[Tensor, Tensor], Tensor|None]|None=None,
     *,
     bos_id:int,
     eos_id:int,
-) -> list[list[Hypothesis]]:   # for each source up to `n_best`, the best first
+) -> list[list[Hypothesis]]:            # for each source up to `n_best`, the best first
     """Beam search with length penalty, §6.1.
     Raises ValueError on bad arguments, or if a source has no hypothesis."""
     n_best = beam if n_best is None else n_best

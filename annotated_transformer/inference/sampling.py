@@ -29,10 +29,10 @@ def _top_p_filter(
 @torch.no_grad()
 def sample(
     models:Seq2SeqModel|list[Seq2SeqModel],  # a list is an ensemble
-    src:Tensor,                # source ids with eos, padded (B, T_k)
-    temperature:float=1.,      # above 0; divides the logits
-    top_p:float=1.,            # above 0, at most 1; 1 keeps every token
-    max_extra_tokens:int=50,   # target tokens beyond the source's length
+    src:Tensor,                              # source ids with eos, padded (B, T_k)
+    temperature:float=1.,                    # above 0; divides the logits
+    top_p:float=1.,                          # above 0, at most 1; 1 keeps every token
+    max_extra_tokens:int=50,                 # target tokens beyond the source's length
     *,
     bos_id:int,
     eos_id:int,

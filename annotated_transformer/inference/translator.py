@@ -38,7 +38,7 @@ class Translator:
     def __init__(self,
         models:list[Seq2SeqModel],  # in evaluation mode; several are an ensemble
         tokenizer:Tokenizer,
-        config:dict[str, Any],      # config.json of the run
+        config:dict[str, Any],      # `RunDirectory.config`
     ):
         self.models, self.tokenizer, self.config = models, tokenizer, config
 
@@ -62,7 +62,8 @@ class Translator:
         return cls(models, tokenizer, config)
 
     def save_pretrained(self,
-        folder:str|os.PathLike,  # new, empty, or any export (files are overwritten)
+        # new, empty, or an export of any format (files of the same name are replaced)
+        folder:str|os.PathLike,
     ) -> None:
         """Write configuration, tokenizer and weights, for `from_pretrained` and
         `load_model`. Raises FileExistsError if the folder contains anything but an
@@ -142,11 +143,12 @@ class Translator:
         max_tokens:int,                      # limit on padded tokens in a batch
         progress:bool=False,                 # show a progress bar
         length_fn:Callable[[Any], int]=len,  # number of tokens of an item
+        desc:str='translating',              # of the progress bar
     ) -> list:                               # the results, in the order of `items`
         "Apply a function to batches of items of similar length, the longest first."
         out:list = [None] * len(items)
         todo = sorted(range(len(items)), key=lambda i: -length_fn(items[i]))
-        with tqdm(total=len(todo), desc='translating', disable=not progress) as bar:
+        with tqdm(total=len(todo), desc=desc, disable=not progress) as bar:
             while todo:
                 n = max(1, max_tokens // length_fn(items[todo[0]]))
                 batch, todo = todo[:n], todo[n:]
@@ -177,7 +179,8 @@ class Translator:
         max_tokens:int=8192,              # limit on padded source tokens × beam
         split_into_sentences:bool=False,  # split every text, not only long ones
         progress:bool=False,              # show a progress bar
-    ) -> list[list[tuple[str, float]]]:   # (text, score) of each, the best first
+    # (text, score) of each, the best first; ('', -inf) where there are fewer
+    ) -> list[list[tuple[str, float]]]:
         """The n best translations of each sentence, before `postprocess`. The score is
         the log-probability (nats) divided by the length penalty; of a sample,
         undivided. Parts of a split text are joined, their scores added. Raises
@@ -256,11 +259,11 @@ class Translator:
     def attention(self,
         sentence:str,                # raw text
         translation:str|None=None,   # raw text; the model's own if None
-    # tokens of `source` and `target`; weights of `encoder`, `decoder` and `memory`
-    # (cross-attention), each (N, h, T_q, T_k)
+    # tokens of `source` and `target` (with eos; the decoder reads bos and all but eos);
+    # weights of `encoder`, `decoder` and `memory` (cross-attention): (N, h, T_q, T_k)
     ) -> dict[str, Any]:
         """Attention weights of the first model for a sentence and its translation.
-        Raises ValueError if the model has no attention."""
+        Raises ValueError if the model has no multi-head attention."""
         t = self.tokenizer
         model:Any = self.models[0]                        # with .encoder and .decoder
         src = self.encode([sentence])[0]
@@ -269,7 +272,8 @@ class Translator:
         tgt = torch.tensor([t.bos_id] + t.encode([text])[0] + [t.eos_id])
         modules = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
         if not modules:
-            raise UserError(f'{type(model).__name__} has no attention to show')
+            raise UserError(
+                f'{type(model).__name__} has no multi-head attention to show')
         def stack(layers:Iterable[MultiHeadAttention]) -> Tensor:
             weights:list[Tensor] = []
             for m in layers:

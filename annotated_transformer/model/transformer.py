@@ -59,7 +59,7 @@ class Transformer(Seq2SeqModel):
 @patch
 def make_attention(self:Transformer,
     role:str,         # 'encoder' or 'decoder': self-attention there; or 'cross'
-) -> nn.Module:       # called as attention(query, key, value, mask, cache)
+) -> nn.Module:       # attention(query, key, value, mask[, cache in the decoder])
     "One attention of one layer."
     c = self.config
     return MultiHeadAttention(c.d_model, c.h, c.d_k, c.d_v, c.P_attn)
@@ -80,7 +80,7 @@ def make_final_norm(self:Transformer) -> nn.Module|None:
     return nn.LayerNorm(self.config.d_model) if self.config.norm == 'pre' else None
 
 @patch
-def make_positions(self:Transformer) -> nn.Module:      # called as f(x, start)
+def make_positions(self:Transformer) -> nn.Module:      # called as f(x, start=0)
     "The positional encoding of one side."
     c = self.config
     return PositionalEncoding(c.d_model, c.P_drop, c.positions, c.max_len)
@@ -147,7 +147,7 @@ class DecoderCache:
         "The KV caches of a layer, created when first requested."
         if layer not in self.layers:
             self.layers[layer] = KeyValueCache(), KeyValueCache(static_kv=True)
-        for cache in self.layers[layer]: cache.start = self.length
+        for cache in self.layers[layer]: cache.start = self.length   # of the next query
         return self.layers[layer]
 
     def reorder(self,

@@ -30,7 +30,7 @@ from .optimizer import learning_rate
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/training/run_setup.ipynb #for-text
-def _resolve_vocab(
+def _resolve_model_config(
     recipe:Recipe,
     folder:Path|RunDirectory,  # folder of the tokenizer
     source_lang:str,
@@ -58,12 +58,13 @@ def _custom_module(architecture:str) -> dict[str, str]:
 def _create_run(
     run:RunDirectory,
     recipe:Recipe,
-    corpus:str|tuple|DatasetDict,           # as for `load_corpus`
-    data_dir:str|Path|None=None,            # folder of the corpus
+    # name, (name, source, target) or DatasetDict
+    corpus:str|tuple|DatasetDict,
+    data_dir:str|Path|None=None,            # its folder or TSV file; OWNER/NAME
     finetune_from:RunDirectory|None=None,   # run to take the tokenizer from
 ) -> None:
-    """Link the data into the run directory and write, last, config.json:
-    a directory that has one is complete."""
+    """Preprocess the corpus, or find it in the cache, link it into the run directory
+    and write, last, config.json: a directory that has one is complete."""
     dataset_hash = _dataset_hash(
         recipe.preprocessing_config, corpus, data_dir, finetune_from)
     cache_dir = run.path.resolve().parent / '.data' / dataset_hash
@@ -77,7 +78,7 @@ def _create_run(
         checksums[file.stem] = _sha256_file(file)
         file.replace(run.path / file.name)
     metadata = _corpus_metadata(corpus)
-    recipe = _resolve_vocab(recipe, run, metadata['source_lang'])
+    recipe = _resolve_model_config(recipe, run, metadata['source_lang'])
     packages = 'annotated_transformer', 'torch', 'accelerate', 'sentencepiece'
     finetune_metadata = {} if finetune_from is None else dict(
         finetune_from=str(finetune_from),
@@ -105,17 +106,17 @@ def _check_init_compatible(
 ) -> None:
     """Check that a recipe can start from the weights of a run.
     Raises FileNotFoundError if there are none, ValueError if the recipe has another
-    model or another preprocessing."""
+    model (but for dropout, label smoothing and max_len) or another preprocessing."""
     config = run.config
     run.weights_file()                                       # raises if it is missing
-    recipe = _resolve_vocab(recipe, run, config['source_lang'])
+    recipe = _resolve_model_config(recipe, run, config['source_lang'])
     old_settings = dict(architecture=config['architecture'],
                         preprocessing=config['preprocessing']) | config['model']
     new_settings = dict(architecture=recipe.architecture,
                         preprocessing=recipe.data.preprocessing) | asdict(recipe.model)
     if changes := _diff_settings(old_settings, new_settings): raise UserError(
         f'{run} was trained with a different {_format_differences(changes)}: '
-        'the recipe must match it')
+        'these fields must match it')
 
 def _init_model(
     recipe:Recipe,
@@ -126,7 +127,7 @@ def _init_model(
     """Build the model of a run: initialised from the recipe's seed or with the weights
     of another run. Raises ValueError if your own model does not match the recipe."""
     config = run.config
-    recipe = _resolve_vocab(recipe, run, config['source_lang'])
+    recipe = _resolve_model_config(recipe, run, config['source_lang'])
     pad_id = config['pad_id']
     torch.manual_seed(recipe.seed)
     if model is None: model = build_model(recipe.architecture, recipe.model, pad_id)
@@ -147,11 +148,12 @@ def _diff_config(
     corpus:str|tuple|DatasetDict,
     finetune_from:RunDirectory|None=None,
 ) -> dict[str, tuple[Any, Any]]:            # name → (old, new)
-    "The settings that must not change when a run is resumed, but did."
+    """The settings that changed and must not when a run is resumed: all but max_steps,
+    save_every, early_stopping_patience and gradient_checkpointing."""
     config, architecture = run.config, recipe.architecture
     if config['architecture'] != architecture:       # whose fields differ as well
         return dict(architecture=(config['architecture'], architecture))
-    recipe = _resolve_vocab(recipe, run, config['source_lang'])
+    recipe = _resolve_model_config(recipe, run, config['source_lang'])
     metadata = _corpus_metadata(corpus)
     old_settings = flatten_recipe(run.recipe) | {k: config[k] for k in metadata}
     old_settings['finetune_from'] = config.get('finetune_from')
@@ -169,8 +171,9 @@ def _resume_run(
     skip_corrupt:bool=False,               # go back to an earlier checkpoint
 ) -> Path|None:                            # None if every checkpoint is corrupt
     """The checkpoint to resume from.
-    Raises ValueError if the recipe or the text has changed, if `data_dir` is missing,
-    or if the newest checkpoint is corrupt, unless `skip_corrupt`."""
+    Raises ValueError if a setting (see `_diff_config`) or the text has changed, if
+    `data_dir` is missing, if the run is beyond max_steps, or if the newest checkpoint
+    is corrupt, unless `skip_corrupt`."""
     hint = 'or choose another --output_dir'
     if changes := _diff_config(run, recipe, corpus, finetune_from):
         raise UserError(
@@ -179,12 +182,13 @@ def _resume_run(
     old_data_dir = run.config.get('data_dir')
     if data_dir is None and old_data_dir is not None: raise UserError(
         f'{run} was started with --data_dir {old_data_dir}: give it as before, {hint}')
-    tokenizer_run = run if finetune_from else None
+    tokenizer_run = run if finetune_from else None     # its copy of the tokenizer
     dataset_hash = _dataset_hash(
         recipe.preprocessing_config, corpus, data_dir, tokenizer_run)
     if dataset_hash != run.config.get('dataset_hash'): raise UserError(
-        f'the text of {_resolve_corpus(corpus)[0]} in {data_dir} has changed since '
-        f'{run} was started: restore it, {hint}')
+        f'the text of {_resolve_corpus(corpus)[0]}'
+        + (f' in {data_dir}' if data_dir else '')
+        + f' has changed since {run} was started: restore it, {hint}')
     checkpoint, old_recipe = run.newest_checkpoint(skip_corrupt), run.recipe
     step = int(checkpoint.name[-8:]) if checkpoint else 0
     max_steps, old_max_steps = (r.schedule.max_steps for r in (recipe, old_recipe))

@@ -82,7 +82,7 @@ def _run_step(
     objective:nn.Module,              # as accelerate prepared it
     optimizer:torch.optim.Optimizer,  # as accelerate prepared it
     accelerator:Accelerator,
-) -> tuple[Tensor, int, Tensor]:      # as of `train_step`
+) -> tuple[Tensor, int, Tensor]:      # summed loss, target tokens, gradient norm
     "One optimizer step, with the seed of dropout and the learning rate of this step."
     torch.manual_seed(                                          # of dropout
         (recipe.seed << 40) + (step << 12) + accelerator.process_index)
@@ -126,7 +126,7 @@ def _validate_and_save(
     valid_batches:Batches|None=None,  # None after a signal: only save
     callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
 ) -> None:
-    "Validate, write a checkpoint, call the callback. After a signal, only write."
+    "Validate, save and call the callback; only save after a signal between saves."
     interrupted = valid_batches is None
     best = valid_batches is not None and logger.log_validation(
         step, *validate(objective, valid_batches, accelerator))
@@ -181,14 +181,14 @@ def _train_loop(
 # %% ../../nbs/55c_training.ipynb #train
 def train(
     recipe:Recipe,
-    corpus:str|tuple|DatasetDict,    # as for `load_corpus`
-    run_dir:str|os.PathLike,         # run directory to write
-    data_dir:str|Path|None=None,     # its folder or TSV file; OWNER/NAME of the Hub
-    resume:bool=False,               # from the newest checkpoint, if there is one
+    corpus:str|tuple|DatasetDict,          # name, (name, source, target) or DatasetDict
+    run_dir:str|os.PathLike,                  # run directory to write
+    data_dir:str|Path|None=None,         # its folder or TSV file; OWNER/NAME of the Hub
+    resume:bool=False,                     # from the newest checkpoint, if there is one
     # with resume: rename corrupt checkpoints to NAME.corrupt, use an earlier one
     skip_corrupt:bool=False,
-    report_to:str|None=None,         # a tracker of accelerate, e.g. 'tensorboard'
-    model:Seq2SeqModel|None=None,    # your own; its `config` is the recipe's `model`
+    report_to:str|None=None,               # a tracker of accelerate, e.g. 'tensorboard'
+    model:Seq2SeqModel|None=None,       # your own; its `config` is the recipe's `model`
     finetune_from:str|os.PathLike|None=None,  # run whose weights and tokenizer to take
     # called after each validation: (model, run_dir, step) → metrics to log
     callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
@@ -196,7 +196,8 @@ def train(
     """Train a model and write a run directory, which `load_model` reads, §5.
     SIGINT (Ctrl-C) and SIGTERM write a checkpoint, then raise KeyboardInterrupt or
     SystemExit: no averaged weights are written. Raises ValueError on bad settings,
-    OSError if the directory is in use, NonFiniteError on divergence."""
+    OSError if the directory is in use, holds a run that is not to be resumed or other
+    files, NonFiniteError on divergence."""
     if not str(run_dir):
         raise UserError('--output_dir is empty: name the folder of the run')
     run = RunDirectory(run_dir)

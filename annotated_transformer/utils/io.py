@@ -34,7 +34,7 @@ def _get_dir_kind(folder:str|os.PathLike) -> str | None:
 # %% ../../nbs/library/utils/io.ipynb #create-output-dir
 def _create_output_dir(
     folder:str|os.PathLike,  # folder to write to, created if it does not exist
-    kind:str,         # 'run', 'export' or 'data'
+    kind:str,                # 'run', 'export' or 'data'
 ) -> None:
     """Create an output folder and mark its kind. Raises FileExistsError if it already
     contains other files."""

@@ -222,10 +222,10 @@ def _serialize_model(
 
 # %% ../../nbs/library/web/browser.ipynb #ablation-study
 def ablation_study(
-    translator:Translator,           # of a Transformer
+    translator:Translator,              # of a Transformer
     sources:list[str],
-    skip_heads:bool=False,           # leave out single heads
-) -> dict[tuple[str, ...], list[str]]:   # parts taken out → translations
+    skip_heads:bool=False,              # leave out single heads
+) -> dict[tuple[str, ...], list[str]]:  # parts taken out → translations
     "Translations without each part, without all cross-attention, and, first, with all."
     ablations = _list_ablations(cast(Transformer, translator.models[0]))
     heads = [part for part in ablations if len(part.split()) == 3]

@@ -91,14 +91,14 @@ _EXPLANATIONS = dict(
           'as before. This is one of them.')
 
 def _describe_ablation(
-    off:tuple[str, ...],          # parts that are switched off
-    title:str,                    # of its button
-    text:str,                     # first sentences of its description
-    results:dict[tuple[str, ...], list[str]],   # as `ablation_study` gives them
-    pairs:list[tuple[str, str]],  # sources and references
-    numbers:bool=False,           # number names, English into German?
-    **view:Any,                   # attention to show: kind, layer, head
-) -> dict[str, Any]:              # off, title, text, source, look
+    off:tuple[str, ...],                       # parts that are switched off
+    title:str,                                 # of its button
+    text:str,                                  # first sentences of its description
+    results:dict[tuple[str, ...], list[str]],  # as `ablation_study` gives them
+    pairs:list[tuple[str, str]],               # sources and references
+    numbers:bool=False,                        # number names, English into German?
+    **view:Any,                                # attention to show: kind, layer, head
+) -> dict[str, Any]:                           # off, title, text, source, look
     "One ablation in words: how many translations stay correct, and an example."
     intact, correct = ([a == b for a, (_, b) in zip(results[parts], pairs)]
                        for parts in ((), off))

@@ -170,7 +170,8 @@ class TextClassifier(Translator):
                       for row in (probs / len(models)).tolist()]
             return [sorted(row, key=by_probability)[:top_k] for row in labels]
         ids = [torch.cat([i[:-1][:max_len - 1], i[-1:]]) for i in self.encode(texts)]
-        return self.map_in_batches(ids, classify_batch, max_tokens, progress)
+        return self.map_in_batches(
+            ids, classify_batch, max_tokens, progress, desc='classifying')
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #accuracy
 def accuracy(

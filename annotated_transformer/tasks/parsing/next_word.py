@@ -20,8 +20,8 @@ from ...utils.validation import UserError
 @dataclass(frozen=True)
 class _NextWordConfig(TransformerConfig):
     "A Transformer's fields, and what its decoder counts, set by `with_tokenizer`."
-    word_id: int|None = None    # the target's token for a word, XX
-    tokens_per_word: int|None = None   # source tokens of a word
+    word_id: int|None = None          # the target's token for a word, XX
+    tokens_per_word: int|None = None  # source tokens of a word
 
     def with_tokenizer(self,
         tokenizer:Tokenizer,

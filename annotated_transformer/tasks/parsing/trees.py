@@ -68,10 +68,10 @@ def linearize(
 
 # %% ../../../nbs/63a_trees.ipynb #tree-from
 def _shift_reduce(
-    stack:list[tuple[str, list[Tree]]],      # open brackets: label, children
+    stack:list[tuple[str, list[Tree]]],     # open brackets: label, children
     token:str,
-    leaves:Iterator[tuple[str, str|None]],   # words not yet read, and their tags
-) -> Tree|None:      # the subtree that this token completes; None if it opens one
+    leaves:Iterator[tuple[str, str|None]],  # words not yet read, and their tags
+) -> Tree|None:            # the subtree that this token completes; None if it opens one
     "Process one token. Raises ValueError if it cannot continue a tree."
     if not stack and token[:1] == ')': raise UserError('no bracket is open')
     if token[:1] == '(':
@@ -177,7 +177,7 @@ _DELETE_LABELS = {'TOP', '-NONE-', ',', ':', '``', "''", '.'}     # as in COLLIN
 
 def _bracket_spans(
     tree:Tree,
-    tags:list[str]|None=None,  # which decide what words count; None: the tree's own
+    tags:list[str]|None=None,      # which decide what words count; None: the tree's own
 ) -> Counter[tuple[str, int, int]]:  # (label, start, end) → how often, between words
     "The brackets that EVALB counts (Black et al. 1991, Collins 1997)."
     leaf_tags, position = iter(tags or tree.tags), 0
