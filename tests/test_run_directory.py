@@ -12,6 +12,7 @@ from helpers import EN_DE, ROOT, SMALL_OVERRIDES, TRAINED_OVERRIDES, edit_config
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.pretrained import _diff_settings
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory, load_model
 
 FILES = {name: 'run_directory.py' for name in ('config.json', 'model.safetensors', 'best.safetensors', 'metrics.jsonl', 'checkpoints', 'training.pt', 'SHA256SUMS')} | {
@@ -58,6 +59,7 @@ def test_saved_and_opened_again(own, tmp_path):
     assert {p.name for p in (tmp_path / 'given').iterdir()} == {'.annotated_transformer', 'config.json', 'tokenizer.model', 'model.safetensors'}
     again = Translator.from_pretrained(tmp_path / 'given', device='cpu')
     assert same(again.models[0], translator.models[0]) and again.config == translator.config and again.translate(['twenty-one']) == translator.translate(['twenty-one'])
+    assert get_recipe(tmp_path / 'given/config.json') == RunDirectory(tmp_path / 'given').recipe == RunDirectory(own).recipe      # and a recipe, like that of a run
     with pytest.raises(FileExistsError, match='contains output of another command'): translator.save_pretrained(own)
     ensemble = Translator(translator.models * 2, translator.tokenizer, translator.config)
     with pytest.raises(ValueError, match='an ensemble of 2 models cannot be saved'): ensemble.save_pretrained(tmp_path / 'ensemble')

@@ -52,8 +52,8 @@ def transformer_export(
 ) -> None:
     """Export a translation model; all formats but safetensors need a Transformer.
     ctranslate2: for `transformer_translate --engine ctranslate2`. transformers: a
-    MarianMTModel. onnx: one graph (src, tgt → logits), model.onnx. safetensors: configuration, tokenizer and weights, which
-    `transformer_translate` reads."""
+    MarianMTModel. onnx: one graph (src, tgt → logits), model.onnx. safetensors:
+    configuration, tokenizer and weights, which `transformer_translate` reads."""
     formats = 'ctranslate2', 'transformers', 'onnx', 'safetensors'
     validate_fields(dict(format=format), 'format', choices=formats)
     if quantization and format != 'ctranslate2':
