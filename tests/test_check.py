@@ -214,7 +214,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (wrong_type, 'types', 'Incompatible return value type'),
     (untyped_method, 'types', 'expression has type "int", variable has type "str"'),
     (own_name, 'words', "core.py, line "),
-    (own_words, 'words', "has 'says'; the field: contains"),
+    (own_words, 'words', "has 'the file says'; the field: contains"),
 ])
 def test_fault(project, plant, name, said):
     plant(project)

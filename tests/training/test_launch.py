@@ -19,5 +19,5 @@ def test_launched_training_logs_bleu_and_ends_like_the_command(launcher, tmp_pat
     alone = run_in_process(capfd, 'train', *args, '--output_dir', 'one')
     assert any('valid_bleu' in m for m in RunDirectory(tmp_path / 'one').metrics())
     shape = lambda line: re.sub(r'\d+(\.\d+)?', '0', line).replace('many', 'one')
-    lines = [line for line in launched.stderr.replace('\r', '\n').split('\n') if line.startswith('many: ') and 'updates' in line]
+    lines = [line for line in launched.stderr.replace('\r', '\n').split('\n') if line.startswith('many: ') and ' steps, ' in line]
     assert [*map(shape, lines)] == [shape(last_line(alone.stderr))] and 'Next: transformer_translate one --input FILE' in last_line(alone.stderr)
