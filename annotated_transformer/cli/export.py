@@ -60,7 +60,7 @@ def transformer_export(
         raise UserError(f'--quantization is for ctranslate2, not for {format}')
     run, out = RunDirectory(run_dir), Path(output_dir or Path(run_dir) / format)
     # the run is validated before a folder is created
-    _require_translation_model(run, run.config)
+    _require_translation_model(run, run.config, ', and only those are exported')
     load = load_model if format == 'safetensors' else Transformer.from_pretrained
     load(run.path, weights)
     target, is_new = out.resolve(), not out.exists()      # a symbolic link is followed

@@ -261,9 +261,10 @@ def _get_task_command(
 def _require_translation_model(
     run_dir:Any,            # run directory, for messages
     config:dict[str, Any],  # of that run
+    limit:str='',           # what only a translation model can, for the message
 ) -> None:
     "Raises ValueError naming the command to use if a run is no translation model."
     command = _get_task_command(config)
     if command != 'transformer_translate': raise UserError(
-        f'{run_dir} is not a translation model: '
+        f'{run_dir} is not a translation model{limit}: '
         f'use {command} {shlex.quote(str(run_dir))}')

@@ -160,7 +160,8 @@ class Batches:
 
     def __getitem__(self,
         step:int,                # counted from 0 over all epochs
-    ) -> tuple[Tensor, Tensor]:  # src (B, T_k), tgt (B, T_q+1)
+    # src (B, T_k) and tgt (B, T_q+1), of T_k source and T_q target tokens
+    ) -> tuple[Tensor, Tensor]:
         "The batch at any step of training, padded."
         epoch, i = divmod(step, len(self))
         rows = self.pairs[self.get_epoch_batches(epoch)[i]]

@@ -260,7 +260,8 @@ class Translator:
         sentence:str,                # raw text
         translation:str|None=None,   # raw text; the model's own if None
     # tokens of `source` and `target` (with eos; the decoder reads bos and all but eos);
-    # weights of `encoder`, `decoder` and `memory` (cross-attention): (N, h, T_q, T_k)
+    # weights of `encoder`, `decoder` and `memory` (cross-attention), each (N, h, T_q,
+    # T_k) for T_q queries and T_k keys
     ) -> dict[str, Any]:
         """Attention weights of the first model for a sentence and its translation.
         Raises ValueError if the model has no multi-head attention."""

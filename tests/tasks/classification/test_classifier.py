@@ -17,7 +17,7 @@ def test_a_classifier_is_sent_to_its_own_command(name, args, classifier, capfd, 
     (tmp_path / 'x').write_text('rain\n')
     monkeypatch.chdir(tmp_path)
     if name == 'train': assert_user_error(run_in_process(capfd, 'train', '--finetune_from', classifier[0], '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', classifier[0].parent, '--output_dir', 'y', *args), 'BLEU needs a translation model')
-    else: assert_user_error(run_in_process(capfd, name, classifier[0], *args, stdin='rain\n'), 'use transformer_classify')
+    else: assert_user_error(run_in_process(capfd, name, classifier[0], *args, stdin='rain\n'), 'use transformer_classify', *(['only those are exported'] if name == 'export' else []))
 
 def test_a_classifier_of_noise_logs_the_accuracy_that_counting_gives(tmp_path):
     torch.manual_seed(1)
