@@ -63,6 +63,18 @@ def _make_bleu_metric(
         len(metric.tokenizer(r).split()) > 3 for r in references)
     return metric
 
+# %% ../../nbs/61ab_scores.ipynb #compound-split-tokens
+def _compound_split_tokens(
+    lines:list[str],   # raw text
+    lang:str,
+    lowercase:bool,
+) -> list[str]:
+    "Moses tokens with compounds split, §6.1."
+    from sacremoses import MosesTokenizer                             # slow to load
+    moses = MosesTokenizer(lang=lang)
+    if lowercase: lines = [line.lower() for line in lines]
+    return [_split_compounds(moses.tokenize(line, return_str=True)) for line in lines]
+
 # %% ../../nbs/61ab_scores.ipynb #bleu
 def score_translations(
     hypotheses:list[str],    # raw text
@@ -93,16 +105,11 @@ def score_translations(
         'chrF': chrf.corpus_score(hypotheses, [references]).score}
     # Moses splits at blanks only, and these scores need 4-grams of words
     if 'eff:no|tok:13a' not in signature: return scores
-    from sacremoses import MosesTokenizer                             # slow to load
-    moses = MosesTokenizer(lang=lang)
-    def tokens(lines:list[str]) -> list[str]:
-        if lowercase: lines = [line.lower() for line in lines]
-        return [_split_compounds(moses.tokenize(line, return_str=True))
-                for line in lines]
     if hypothesis_tokens is None: hypothesis_tokens = moses_lc(hypotheses, lang)
+    compound_split = [_compound_split_tokens(lines, lang, lowercase)
+                      for lines in (hypotheses, references)]
     return scores | {
-        'tokenised compound-split BLEU':
-            tokenized_bleu(tokens(hypotheses), tokens(references)),
+        'tokenised compound-split BLEU': tokenized_bleu(*compound_split),
         'lower-cased tokenised BLEU':
             tokenized_bleu(hypothesis_tokens, moses_lc(references, lang))}
 

@@ -128,16 +128,14 @@ def _select_ablations(
         return sum(a == b for a, (_, b) in zip(results[off], pairs))
     intact, selected = correct(()), []
     def add(off:tuple[str, ...], title:str, text:str, **view:Any) -> None:
-        if off in results: selected.append(
-            _describe_ablation(off, title, text, results, pairs, numbers, **view))
+        if off in results: selected.append(_describe_ablation(
+            off, title, text, results, pairs, numbers, head='all', **view))
     singles = [off for off in results if len(off) == 1]
     heads = [off for off in singles if len(off[0].split()) == 3]
-    add(('positions',), 'No positions', _EXPLANATIONS['positions'],
-        kind='memory', head='all')
-    add(('mask',), 'No causal mask', _EXPLANATIONS['mask'], kind='decoder', head='all')
+    add(('positions',), 'No positions', _EXPLANATIONS['positions'], kind='memory')
+    add(('mask',), 'No causal mask', _EXPLANATIONS['mask'], kind='decoder')
     cross = next((off for off in results if len(off) > 1), ('memory 0 0',))
-    add(cross, 'No cross-attention', _EXPLANATIONS['memory'],
-        kind='decoder', head='all')
+    add(cross, 'No cross-attention', _EXPLANATIONS['memory'], kind='decoder')
     for kind in ('memory', 'encoder', 'decoder'):
         same_kind = [off for off in heads if off[0].startswith(kind)]
         if not same_kind: continue
@@ -147,20 +145,18 @@ def _select_ablations(
         name = dict(memory='cross-attention').get(kind, kind)
         add(off, f'No head {head} in layer {layer}, {name}',
             'Of all heads of this kind it is missed most.',
-            kind=kind, layer=int(layer), head='all')
+            kind=kind, layer=int(layer))
     if spare := [off for off in heads if correct(off) >= intact]:
         kind, layer, head = spare[0][0].split()
         add(spare[0], 'A redundant head',
             _EXPLANATIONS['spare'].format(len(spare), len(heads)),
-            kind=kind, layer=int(layer), head='all')
-    add(('scale',), 'No division by √d_k', _EXPLANATIONS['scale'],
-        kind='memory', head='all')
-    layers = [off for off in singles if off[0] in
-              [f'encoder {i}' for i in range(len(singles))]]
+            kind=kind, layer=int(layer))
+    add(('scale',), 'No division by √d_k', _EXPLANATIONS['scale'], kind='memory')
+    layers = [s for s in singles if s[0].startswith('encoder ') and s not in heads]
     if layers:
         off = min(layers, key=correct)
         add(off, f'Skip {off[0].replace(" ", " layer ")}',
-            'Its input is handed on as it is.', kind='encoder', head='all')
+            'Its input is handed on as it is.', kind='encoder')
     return selected
 
 # %% ../../nbs/81_live.ipynb #page-words

@@ -67,33 +67,36 @@ class Parser(Translator):
         return [' '.join(_replace_rare_words(line.split(), vocab))
                 for line in sentences]
 
-    def encode(self,
-        sentences:Iterable[str],   # tokens separated by blanks
-    ) -> list[Tensor]:
-        "Source ids, eos last; one a word, also where unknown words are neighbours."
-        t = self.tokenizer
-        ids = [t.src_tokenizer.encode(line.split(' '))
-               for line in self.preprocess(sentences, 'source')]
-        return [torch.tensor(sum(words, []) + [t.eos_id]) for words in ids]
+# %% ../../../nbs/63c_parsing.ipynb #parser-search
+@patch
+def encode(self:Parser,
+    sentences:Iterable[str],   # tokens separated by blanks
+) -> list[Tensor]:
+    "Source ids, eos last; one a word, also where unknown words are neighbours."
+    t = self.tokenizer
+    ids = [t.src_tokenizer.encode(line.split(' '))
+           for line in self.preprocess(sentences, 'source')]
+    return [torch.tensor(sum(words, []) + [t.eos_id]) for words in ids]
 
-    def search(self,
-        ids:list[Tensor],      # source ids of each sentence (T_k,)
-        beam:int,
-        alpha:float,
-        n_best:int=1,
-    ) -> list[list[Hypothesis]]:
-        "Beam search as `Translator.search`, only for trees if `constrained`."
-        t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
-        src = pad_sequence(ids, True, t.pad_id).to(self.device)
-        _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
-        allow = None
-        if self.constrained:
-            n_words = [(len(i) - 1) // tokens_per_word for i in ids]
-            allow = tree_constraint(t.convert_ids_to_tokens(range(t.vocab_size)),
-                                    n_words, limits, t.eos_id)
-        return beam_search(self.models, src, beam, alpha, self.max_extra_tokens,
-                           n_best, allow,
-                           bos_id=t.bos_id, eos_id=t.eos_id)
+@patch
+def search(self:Parser,
+    ids:list[Tensor],      # source ids of each sentence (T_k,)
+    beam:int,
+    alpha:float,
+    n_best:int=1,
+) -> list[list[Hypothesis]]:
+    "Beam search as `Translator.search`, only for trees if `constrained`."
+    t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
+    src = pad_sequence(ids, True, t.pad_id).to(self.device)
+    _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
+    allow = None
+    if self.constrained:
+        n_words = [(len(i) - 1) // tokens_per_word for i in ids]
+        allow = tree_constraint(t.convert_ids_to_tokens(range(t.vocab_size)),
+                                n_words, limits, t.eos_id)
+    return beam_search(self.models, src, beam, alpha, self.max_extra_tokens,
+                       n_best, allow,
+                       bos_id=t.bos_id, eos_id=t.eos_id)
 
 # %% ../../../nbs/63c_parsing.ipynb #why-not
 #| code-fold: true

@@ -87,6 +87,7 @@ def _shift_reduce(
     if word is None: raise UserError('no word is left')
     return Tree(tag or token, word=word)
 
+# %% ../../../nbs/63a_trees.ipynb #delinearize
 def delinearize(
     tokens:list[str],          # as `linearize` writes them
     words:list[str],           # of the sentence
@@ -219,6 +220,7 @@ def _bracket_f1(
     "2 m / (g + p) in per cent; 0 without brackets."
     return 200 * matched / np.maximum(in_gold + in_predicted, 1)
 
+# %% ../../../nbs/63a_trees.ipynb #bootstrap-f1
 def _bootstrap_f1(
     rows:np.ndarray,     # of `_bracket_counts` (n, 4)
     n_resamples:int=1000,
