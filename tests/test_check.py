@@ -103,6 +103,7 @@ def broken_module(root):
 def assertion(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['assert four(1) == 5'])
 
 def long_cell(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['x = 1\n'] * 41)
+def long_definition(root): edit(root/'nbs'/'00_core.ipynb', 2, source=['#| exports\n', 'class A:\n', *(f'    x{i} = 1\n' for i in range(40))])   # a chapter
 def hex_id(root): edit(root/'nbs'/'00_core.ipynb', 2, id='3f2a91c0')
 def saved_error(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='error', ename='KeyError', evalue='', traceback=[])])
 def saved_warning(root): edit(root/'nbs'/'00_core.ipynb', 3, outputs=[dict(output_type='stream', name='stderr', text=['IProgress not found'])])
@@ -179,6 +180,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (dead_place, 'pages', '00_core.ipynb links to attention.html#at-step-2: no'),
     (broken_module, 'modules', '`import annotated_transformer.attention` fails'),
     (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
+    (long_definition, 'cells', '00_core.ipynb, cell step-2: 41 lines of code: split it, 40 is the limit'),
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),
     (saved_error, 'cells', '00_core.ipynb, cell step-3: saved with an error, KeyError'),
     (saved_warning, 'cells', '00_core.ipynb, cell step-3: saved with a warning'),
