@@ -126,16 +126,6 @@ def _check_search(
     validate_fields(dict(alpha=alpha), 'alpha', ge=0, le=10)
     validate_fields(dict(n_best=n_best), 'n_best', ge=1, le=beam)
 
-def _init_states(
-    models:list[Seq2SeqModel],
-    src:Tensor,                 # (B, T_k)
-    bos_id:int,
-) -> list[Any]:                 # the state of each model
-    """Encode the sources with each model. Raises ValueError if its `decode_step` and
-    `forward` disagree."""
-    for model in models: check_incremental(model, src, bos_id)
-    return [model.init_state(src) for model in models]
-
 def _prepare_search(
     models:Seq2SeqModel|list[Seq2SeqModel],
     src:Tensor,                              # source ids with eos, padded (B, T_k)
@@ -172,7 +162,7 @@ def _run_beam_search(
     eos_id:int,
 ) -> list[list[Hypothesis]]:     # finished hypotheses of each source, in any order
     "The loop of `beam_search`, with its arguments and the limits of each source."
-    states = _init_states(models, src, bos_id)
+    states = [m.init_state(src) for m in models]
     hypotheses:list[list[Hypothesis]] = [[] for _ in src]
     active = list(range(len(src)))                          # sources not yet finished
     ids = src.new_full((len(src), 1, 1), bos_id)            # (B, n, t)
@@ -222,6 +212,7 @@ def beam_search(
     n_best = beam if n_best is None else n_best
     _check_search(beam, alpha, n_best)
     models, max_lengths = _prepare_search(models, src, max_extra_tokens, beam)
+    for m in models: check_incremental(m, src, bos_id)
     hypotheses = _run_beam_search(models, src, max_lengths, beam, alpha, n_best,
                                   allowed_tokens_fn, bos_id, eos_id)
     if [] in hypotheses: raise UserError(

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 from .beam_search import (
-    Hypothesis, _init_states, _next_log_probs, _prepare_search)
-from ..model.seq2seq import Seq2SeqModel
+    Hypothesis, _next_log_probs, _prepare_search)
+from ..model.seq2seq import Seq2SeqModel, check_incremental
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/sampling.ipynb #top-p-filter
@@ -44,7 +44,8 @@ def sample(
     if temperature <= 0 or not 0 < top_p <= 1:
         raise UserError(f'{temperature=} must be above 0, '
                         f'{top_p=} above 0 and at most 1')
-    states = _init_states(models, src, bos_id)
+    for m in models: check_incremental(m, src, bos_id)
+    states = [m.init_state(src) for m in models]
     max_length, ids = src.new_tensor(limits), src.new_full((len(src), 1), bos_id)
     done = torch.zeros_like(max_length, dtype=torch.bool)                 # (B,)
     log_prob = torch.zeros_like(max_length, dtype=torch.float32)          # (B,)
