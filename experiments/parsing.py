@@ -19,8 +19,8 @@ from annotated_transformer.training.trainer import train
 from recording import ResultCache, provenance, read_arguments
 from annotated_transformer.tasks.parsing.treebank import (
     _replace_rare_words, _build_vocab, _make_parsing_dataset, _NLTK_SPLIT, _format_source, read_treebank)
-from annotated_transformer.tasks.parsing.trees import (
-    Tree, _bracket_counts, _bracket_spans, linearize, score_trees, delinearize)
+from annotated_transformer.tasks.parsing.bracket_scores import _bracket_counts, _bracket_spans, score_trees
+from annotated_transformer.tasks.parsing.trees import Tree, linearize, delinearize
 
 CANDIDATES = {   # settings of the small next-word recipe: changes, and are the constituents of the trees training sentences, too?
     'half as long': (dict(max_steps=2000), False), 'as first written': (dict(max_steps=4000), False), 'constituents, half as long': (dict(max_steps=2000), True),

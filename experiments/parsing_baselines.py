@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 import numpy as np
 from annotated_transformer.tasks.parsing.treebank import _word_signature, read_treebank
-from annotated_transformer.tasks.parsing.trees import (
-    Tree, _bracket_counts, linearize, score_trees, delinearize)
+from annotated_transformer.tasks.parsing.bracket_scores import _bracket_counts, score_trees
+from annotated_transformer.tasks.parsing.trees import Tree, linearize, delinearize
 
 def right_branching(words, tags):
     "Every word the left part of a VP that holds the rest, S around all: no grammar at all."

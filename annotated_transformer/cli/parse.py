@@ -18,7 +18,7 @@ from ..inference.beam_search import _check_search
 from ..inference.metrics import print_metrics
 from annotated_transformer.tasks.parsing.parser import (
     Parser, _load_gold_trees, _parse_error)
-from ..tasks.parsing.trees import score_trees
+from ..tasks.parsing.bracket_scores import score_trees
 from ..utils.io import (
     _check_output_path, _open_maybe_compressed, atomic_write_text, _write_line)
 from ..utils.validation import UserError
