@@ -13,7 +13,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 from fastcore.docments import docments
-from ..recipe import _YAMLLoader, Recipe, _PART_NAMES
+from ..recipe import Recipe, _PART_NAMES
+from ..recipe_files import _YAMLLoader
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/recipe_flags.ipynb #parse-field-value
