@@ -17,7 +17,7 @@ from .data.preprocessing import PreprocessingConfig, _PREPROCESSING
 from .model.config import TransformerConfig
 from .model.seq2seq import get_architecture
 from .recipe_files import (
-    _RUN_METADATA_KEYS, _read_named_recipe, _read_recipe_file)
+    _drop_run_metadata, _read_named_recipe, _read_recipe_file)
 from .utils.validation import (
     UserError, _validate_types, _MAX_INT, _suggest_name)
 
@@ -216,7 +216,5 @@ def _recipe_from_config(
     filename:str,           # name of that file, for messages
 ) -> Recipe:
     "The recipe of a run. Raises ValueError naming the file and the field."
-    values = {name: value for name, value in config.items()
-              if name not in _RUN_METADATA_KEYS}
-    try: return _build_recipe(values, {})
+    try: return _build_recipe(_drop_run_metadata(config), {})
     except ValueError as e: raise UserError(f'{filename}: {e}') from e

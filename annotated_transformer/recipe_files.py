@@ -45,9 +45,12 @@ _YAMLLoader.add_implicit_resolver('tag:yaml.org,2002:float', re.compile(
     r'[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$'), [*'-+0123456789'])
 
 # %% ../nbs/library/recipe_files.ipynb #read-recipe-file
-def _is_run_config(values:dict[str, Any]) -> bool:
-    "Whether the values are the config.json of a run, which always has `pad_id`."
-    return 'pad_id' in values
+def _drop_run_metadata(
+    config:dict[str, Any],  # config.json of a run
+) -> dict[str, Any]:
+    "The fields of the recipe in the configuration of a run."
+    return {name: value for name, value in config.items()
+            if name not in _RUN_METADATA_KEYS}
 
 def _read_recipe_file(
     path:str|Path,    # .yaml, .yml or .json file, or config.json of a run
@@ -65,9 +68,8 @@ def _read_recipe_file(
     if not isinstance(values, dict): raise UserError(
         f'{path} is not a recipe: it must be a mapping of fields, '
         f'not {str(values)[:40]}')
-    if not _is_run_config(values): return values
-    return {name: value for name, value in values.items()
-            if name not in _RUN_METADATA_KEYS}
+    # only the config.json of a run has `pad_id`
+    return _drop_run_metadata(values) if 'pad_id' in values else values
 
 # %% ../nbs/library/recipe_files.ipynb #list-recipes
 def list_recipes() -> list[str]:
