@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 import pytest
 from helpers import run_in_process, assert_user_error
 
-from annotated_transformer.cli.main import _parse_args
+from annotated_transformer.cli.arguments import _parse_args
 from annotated_transformer.cli.train import transformer_train
 from annotated_transformer.model import seq2seq
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets

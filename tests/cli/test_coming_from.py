@@ -5,7 +5,7 @@ import re
 import pytest
 from pages import ROOT
 
-from annotated_transformer.cli.main import _parse_args
+from annotated_transformer.cli.arguments import _parse_args
 from annotated_transformer.cli.train import transformer_train
 from annotated_transformer.cli.translate import transformer_translate
 

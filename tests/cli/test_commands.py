@@ -45,7 +45,7 @@ def test_unknown_recipe(capfd):
 
 def test_both_spellings():
     "fastcore 1 calls an option --data_dir, fastcore 2 --data-dir: both are understood, whichever is installed."
-    from annotated_transformer.cli.main import _parse_args
+    from annotated_transformer.cli.arguments import _parse_args
     from annotated_transformer.cli.train import transformer_train
     for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
         assert _parse_args(transformer_train, option)['data_dir'] == 'x'

@@ -7,9 +7,7 @@ import pytest
 import torch
 from helpers import assert_user_error, run
 
-from annotated_transformer.cli.evaluate import transformer_evaluate
-from annotated_transformer.cli.main import _parse_args, _user_message
-from annotated_transformer.cli.train import transformer_train
+from annotated_transformer.cli.main import _user_message
 from annotated_transformer.utils.validation import NonFiniteError, UserError
 
 ONE_LINE = [UserError('x=0'), NonFiniteError('loss'), FileNotFoundError(errno.ENOENT, 'none', 'f'), PermissionError('f'), IsADirectoryError('f'), NotADirectoryError('f'), FileExistsError('f'),
@@ -38,30 +36,3 @@ def test_closed_streams(own, tmp_path):
     assert 'error: standard input is closed: give --input FILE' in shell(f'translate {own} <&-')
     assert os.popen(f'echo seven | {sys.executable.rsplit("/", 1)[0]}/transformer_translate {own} 2>&1 >&-; true').read() == 'error: standard output is closed: redirect it to a file or /dev/null\n'
     assert shell(f'translate {own} --input /dev/null 2>&-')[-2] == '0'
-
-@pytest.mark.parametrize('line, message', [
-    ('a --batch_size 3', 'unknown option --batch_size: see --help'), ('a --num_beams 3', 'unknown option --num_beams: use --beam'),
-    ('a --lenpen=1', 'unknown option --lenpen=1: use --alpha'), ('a b', 'unexpected argument b'), ('a --beem 3', 'did you mean --beam?')])
-def test_suggested_options_are_those_of_the_command(line, message, capsys):
-    with pytest.raises(SystemExit) as e: _parse_args(transformer_evaluate, line.split())
-    assert e.value.code == 2 and message in capsys.readouterr().err
-
-def test_batch_size_is_in_tokens(capsys):
-    with pytest.raises(SystemExit): _parse_args(transformer_train, ['--per_device_train_batch_size', '64'])
-    assert 'use --max_tokens (in tokens, not sentences)' in capsys.readouterr().err
-
-def test_options_with_either_dash(monkeypatch):
-    "Other versions of fastcore spell the options of a function with a dash."
-    from annotated_transformer.cli import main
-    plain = main.anno_parser
-    def dashed(func, **kwargs):
-        parser = plain(func, **kwargs)
-        for action in parser._actions:
-            for flag in action.option_strings:
-                if '_' in flag: parser._option_string_actions[flag.replace('_', '-')] = parser._option_string_actions.pop(flag)
-            action.option_strings = [flag.replace('_', '-') for flag in action.option_strings]
-        return parser
-    def brew(water_temp:int=90): pass            # degrees
-    for make in plain, dashed:
-        monkeypatch.setattr(main, 'anno_parser', make)
-        for flag in '--water_temp', '--water-temp': assert main._parse_args(brew, [flag, '80']) == dict(water_temp=80)
