@@ -11,7 +11,7 @@ from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, numb
 
 from annotated_transformer.data.number_names import number_speller
 
-COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'main', 'streams', 'recipe_flags')]
+COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'arguments', 'main', 'recipe_flags', 'streams')]
 
 def test_help():
     result = run('train', '--help')
