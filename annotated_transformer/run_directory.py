@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from .cpu import optimize_for_inference
 from .data.tokenizer import Tokenizer, _tokenizer_files
 from .model.pretrained import (
-    _validate_config, _diff_settings, _check_weights_config, load_weights)
+    _validate_config, _check_weights_config, load_weights)
 from .model.seq2seq import (
     Seq2SeqModel, build_model, get_architecture)
 from .utils.io import (
@@ -212,20 +212,3 @@ def load_model(
         backend = config.get('resolved_matmul_backend') or 'pytorch'
         optimize_for_inference(model, backend)
     return model.eval()
-
-# %% ../nbs/library/run_directory.ipynb #check-alike
-def _check_ensemble(runs:list[RunDirectory]) -> None:
-    """Raises ValueError if runs cannot form an ensemble, naming what differs: task,
-    languages, preprocessing or tokenizer."""
-    def settings(run:RunDirectory) -> dict[str, Any]:
-        c = run.config
-        return dict(source_lang=c['source_lang'], target_lang=c['target_lang'],
-                    preprocessing=c['preprocessing'],
-                    task=get_architecture(c['architecture']).task,
-                    tokenizer_sha256=' and '.join(
-                        _sha256_file(p)[:8] for p in _tokenizer_files(run.path)))
-    for other in runs[1:]:
-        differences = _diff_settings(settings(runs[0]), settings(other))
-        for name, (a, b) in differences.items(): raise UserError(
-            f'{runs[0]} and {other} cannot form an ensemble: {name} is {a} in the '
-            f'first, {b} in the second')

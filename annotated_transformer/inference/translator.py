@@ -6,7 +6,7 @@
 __all__ = ['Translator']
 
 # %% ../../nbs/library/inference/translator.ipynb #imports
-import json, math, os
+import math, os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -15,20 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from ..model.attention import MultiHeadAttention
-from ..run_directory import (
-    RunDirectory, _check_ensemble, load_model)
-from ..utils.io import (
-    _strip_invisible, _create_output_dir, _replace_newlines, atomic_write_text)
+from ..utils.io import _strip_invisible, _replace_newlines
 from ..utils.validation import UserError, validate_fields
 from annotated_transformer.inference.beam_search import (
     Hypothesis, beam_search, _check_search)
+from annotated_transformer.inference.forced_decoding import (
+    _attention_weights, _forced_log_probs)
+from .n_best import _n_best_texts
 from .sampling import sample
-from ..model.pretrained import save_weights
+from .saved_models import _load_models, _save_model
 from ..model.seq2seq import Seq2SeqModel
-from annotated_transformer.data.tokenizer import (
-    Tokenizer, _split_long_text, _join_translations, _moses_detokenize, moses_lc,
-    _split_sentences)
+from ..data.tokenizer import (
+    Tokenizer, _split_long_text, _moses_detokenize, moses_lc, _split_sentences)
 
 # %% ../../nbs/library/inference/translator.ipynb #translator
 _Self = TypeVar('_Self', bound='Translator')
@@ -52,14 +50,7 @@ class Translator:
         """Load a run directory, or several as an ensemble. Raises the same errors as
         `load_model`, and ValueError if the models do not form an ensemble."""
         run_dirs = run_dir if isinstance(run_dir, (list, tuple)) else [run_dir]
-        runs = [RunDirectory(d) for d in run_dirs]
-        device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-        config, tokenizer = runs[0].config, [run.tokenizer for run in runs][0]
-        _check_ensemble(runs)
-        max_len = min(run.config['model']['max_len'] for run in runs)
-        config = config | dict(model=config['model'] | dict(max_len=max_len))
-        models = [load_model(run, weights).to(device) for run in runs]
-        return cls(models, tokenizer, config)
+        return cls(*_load_models(run_dirs, weights, device))
 
     def save_pretrained(self,
         # new, empty, or an export of any format (files of the same name are replaced)
@@ -71,13 +62,7 @@ class Translator:
         if len(self.models) > 1: raise UserError(
             f'an ensemble of {len(self.models)} models cannot be saved: save them one '
             'by one')
-        model, = self.models
-        _create_output_dir(folder, 'export')
-        run = RunDirectory(folder)
-        weights = {name: p.detach() for name, p in model.named_parameters()}
-        save_weights(weights, model.config, run.average_file)
-        self.tokenizer.save(folder)
-        atomic_write_text(run.config_file, json.dumps(self.config, indent=1))
+        _save_model(folder, self.models[0], self.tokenizer, self.config)
 
     @property
     def device(self) -> torch.device:
@@ -200,17 +185,9 @@ class Translator:
         if do_sample: search = self.make_sampler(n, temperature, top_p, seed)
         flat = self.encode([part for text_parts in parts for part in text_parts])
         results = iter(self.map_in_batches(flat, search, max_tokens // beam, progress))
-        out = []
-        for text_parts in parts:
-            # rank r of the text: hypothesis r of each part
-            ranks = [*zip(*islice(results, len(text_parts)))] or [()] * n
-            candidates = [(_join_translations(
-                text_parts, self.tokenizer.decode([h.ids for h in hs]),
-                self.config['source_lang'], self.config['target_lang']),
-                sum(h.score for h in hs)) for hs in ranks]
-            out.append(candidates[:n] if do_sample or not text_parts
-                       else _deduplicate(candidates, n))
-        return out
+        return [_n_best_texts(
+            text_parts, [*islice(results, len(text_parts))], n, not do_sample,
+            self.tokenizer, self.config) for text_parts in parts]
 
     def translate(self,
         sentences:Sequence[str],  # raw text, each one line
@@ -238,18 +215,13 @@ class Translator:
         pairs = [*zip(self.encode(sources), tgt)]
         fitting = [i for i, (x, y) in enumerate(pairs)
                    if max(len(x), len(y) - 1) <= max_len]
-        @torch.no_grad()
         def score_batch(
             batch:list[tuple[Tensor, Tensor]],  # src (T_k,), tgt (T_q+1,) of each
         ) -> Iterable[tuple[float, int]]:
             x, y = (pad_sequence([*ids], True, t.pad_id).to(self.device)
                     for ids in zip(*batch))
-            gold = y[:, 1:, None]                                # (B, T, 1)
-            log_prob = torch.stack([m(x, y[:, :-1]).log_softmax(-1).gather(2, gold)
-                                    for m in self.models])       # (models, B, T, 1)
-            mean = log_prob.logsumexp(0) - math.log(len(self.models))
-            mean = mean.masked_fill(gold == t.pad_id, 0).double()
-            return zip(mean.sum((1, 2)).tolist(), [len(ids) - 1 for _, ids in batch])
+            log_probs = _forced_log_probs(self.models, x, y).tolist()
+            return zip(log_probs, [len(ids) - 1 for _, ids in batch])
         results = self.map_in_batches(
             [pairs[i] for i in fitting], score_batch, max_tokens,
             length_fn=lambda pair: max(map(len, pair)))
@@ -266,41 +238,11 @@ class Translator:
         """Attention weights of the first model for a sentence and its translation.
         Raises ValueError if the model has no multi-head attention."""
         t = self.tokenizer
-        model:Any = self.models[0]                        # with .encoder and .decoder
         src = self.encode([sentence])[0]
         if translation is None: (text, _), = self.n_best([sentence])[0]
         else: text, = self.preprocess([translation], 'target')
         tgt = torch.tensor([t.bos_id] + t.encode([text])[0] + [t.eos_id])
-        modules = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-        if not modules:
-            raise UserError(
-                f'{type(model).__name__} has no multi-head attention to show')
-        def stack(layers:Iterable[MultiHeadAttention]) -> Tensor:
-            weights:list[Tensor] = []
-            for m in layers:
-                assert m.attn_weights is not None
-                weights.append(m.attn_weights[0].cpu())
-            return torch.stack(weights)                       # (N, h, T_q, T_k)
-        try:
-            for m in modules: m.need_weights = True
-            with torch.no_grad():
-                model(src[None].to(self.device), tgt[None, :-1].to(self.device))
-            weights = dict(
-                encoder=stack(layer.self_attn for layer in model.encoder.layers),
-                decoder=stack(layer.self_attn for layer in model.decoder.layers),
-                memory=stack(layer.cross_attn for layer in model.decoder.layers))
-        finally:
-            for m in modules: m.need_weights, m.attn_weights = False, None
+        weights = _attention_weights(
+            self.models[0], src[None].to(self.device), tgt[None, :-1].to(self.device))
         return dict(source=t.src_tokenizer.convert_ids_to_tokens(src.tolist()),
                     target=t.convert_ids_to_tokens(tgt[1:].tolist()), **weights)
-
-# %% ../../nbs/library/inference/translator.ipynb #deduplicate
-def _deduplicate(
-    candidates:list[tuple[str, float]],  # (text, score), the best first
-    n:int,
-) -> list[tuple[str, float]]:            # n of them
-    """The n best distinct texts; different tokens may decode to the same text.
-    If there are fewer, ('', -inf) fills the list."""
-    first:dict[str, float] = {}
-    for text, score in candidates: first.setdefault(text, score)
-    return [*first.items()][:n] + [('', -math.inf)] * (n - len(first))
