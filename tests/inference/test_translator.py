@@ -1,34 +1,19 @@
-"Ensembles, n-best lists, long text."
+"Text in, text out: the committed translator, long text."
 from importlib.util import find_spec
 
 import pytest
 import torch
-from helpers import train_undertrained_run, run_in_process, assert_user_error
+from helpers import train_undertrained_run, run_in_process
 from pages import ROOT
 
 from annotated_transformer.data.tokenizer import _split_long_text
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.recipe import get_recipe
-from annotated_transformer.training.trainer import train
-
-TEXT = ['seven', 'two hundred and twelve', 'ninety-nine', 'one hundred and five']
 
 def test_the_committed_translator_opens():
     "The averaged weights of `multi30k_tiny`, seed 0, in half precision: opened in single, and they translate."
     translator = Translator.from_pretrained(ROOT / 'nbs/results/multi30k_en_de')
     assert translator.models[0].src_embed.weight.dtype == torch.float32
     assert translator.translate(['A man in an orange hat starring at something.'], beam=5) == ['ein mann mit einem orangefarbenen hut starrt auf etwas.']
-
-def test_members_of_an_ensemble(trained, tmp_path, capfd):
-    for empty in f'{trained},', f',{trained}', f'{trained},,{trained}': assert_user_error(run_in_process(capfd, 'translate', empty, stdin='seven'), 'empty name between the commas')
-    small = dict(N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=512, average_checkpoints=1)
-    for name, corpus, more in (('a', ('numbers', 'en', 'de'), {}), ('b', ('numbers', 'de', 'en'), {}), ('c', ('numbers', 'en', 'de'), dict(max_len=70, seed=1))): train(get_recipe('demo', **small, **more), corpus, tmp_path / name)
-    assert_user_error(run_in_process(capfd, 'translate', f'{tmp_path}/a,{tmp_path}/b', stdin='seven'), '/a and', '/b cannot form an ensemble: source_lang is en in the first, de in the second')
-    assert Translator.from_pretrained([tmp_path / 'a', tmp_path / 'c']).config['model']['max_len'] == 70
-
-def test_n_best_holds_no_text_twice(trained):
-    found = Translator.from_pretrained(trained).n_best(TEXT, n=4, beam=8)
-    for best in found: assert len(best) == 4 and len({text for text, _ in best}) == 4
 
 @pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
 def test_a_run_of_blanks_between_words_is_cut(capfd, tmp_path, positions):
