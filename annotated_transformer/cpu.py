@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from .model.attention import MultiHeadAttention
 from .model.layers import Stack
+from .model.seq2seq import Seq2SeqModel
 from .model.transformer import DecoderCache, Transformer
 from .utils.validation import UserError
 
@@ -236,9 +237,12 @@ def optimize_for_training(
     model:nn.Module,              # changed in place
     matmul_backend:str='onednn',  # or 'pytorch'
 ) -> nn.Module:                   # the same model
-    "Replace linear layers and dropout by versions that are faster on a CPU."
+    """Replace linear layers and dropout by versions that are faster on a CPU, and
+    compute the loss in chunks of about four million logits."""
     if matmul_backend == 'onednn' and is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
+    if isinstance(model, Seq2SeqModel) and model.loss_chunk_size is None:
+        model.loss_chunk_size = max(1, 2**22 // model.config.vocab_size)
     return _replace_modules(model, nn.Dropout, lambda layer: (
         layer if layer.inplace else _FastDropout(layer)))
 

@@ -98,6 +98,9 @@ class Recipe:
     seed: Annotated[int, Field(ge=0, lt=2**23)] = 0
     # save memory: recompute the activations of each layer in the backward pass
     gradient_checkpointing: bool = False
+    # save memory: logits and loss of this many tokens at a time; if None, of all on a
+    # GPU, and on a CPU of as many as are fast
+    loss_chunk_size: _PositiveInt | None = None
     # matmuls on a CPU: auto takes the faster; pytorch: no other CPU optimisation either
     cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto'
 

@@ -146,16 +146,16 @@ class ByteNet(Seq2SeqModel):
         for block in self.encoder: x = block(x, mask)
         return x * mask
 
-    def forward(self,
+    def hidden_states(self,
         src:Tensor,      # source ids (B, T_k)
         tgt:Tensor,      # target ids, shifted right (B, T)
-    ) -> Tensor:         # logits (B, T, V)
-        "Logits of all target positions at once, with teacher forcing."
+    ) -> Tensor:         # (B, T, d_model)
+        "The last layer at all target positions at once, with teacher forcing."
         T = tgt.size(1)
         z = self.encode(src)[:, :T]
         x = self.target(tgt) + F.pad(z, (0, 0, 0, T - z.size(1)))          # (B, T, d)
         for block in self.decoder: x = block(x)
-        return self.output_projection(x)
+        return x
 
 # %% ../../nbs/predecessors/bytenet.ipynb #step
 @patch

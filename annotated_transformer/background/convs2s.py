@@ -194,18 +194,18 @@ class ConvS2S(Seq2SeqModel):
             z, 1 / (c.decoder_layers if c.attention_layers == 'all' else 1))
         return z, _scaled_residual(z, e), mask
 
-    def forward(self,
+    def hidden_states(self,
         src:Tensor,      # source ids (B, m)
         tgt:Tensor,      # target ids, shifted right (B, T)
-    ) -> Tensor:         # logits (B, T, V)
-        """Logits of all target positions at once, with teacher forcing.
+    ) -> Tensor:         # (B, T, d_model)
+        """The last layer at all target positions at once, with teacher forcing.
         Raises ValueError beyond `max_len`."""
         source, before = self.encode(src), self.config.k - 1
         x = g = self.tgt_embed(tgt)                                       # (B, T, d)
         layers:Iterable[_ConvDecoderLayer] = self.decoder  # type: ignore[assignment]
         for layer in layers:
             x = layer(layer.gated(F.pad(x, (0, 0, before, 0))), x, g, source)
-        return self.output_projection(self.dropout(x))
+        return self.dropout(x)
 
 # %% ../../nbs/predecessors/convs2s.ipynb #step
 @patch

@@ -159,11 +159,11 @@ def step(self:RecurrentTranslator,
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-forward
 @patch
-def forward(self:RecurrentTranslator,
+def hidden_states(self:RecurrentTranslator,
     src:Tensor,    # source ids (B, S)
     tgt:Tensor,    # target ids, shifted right (B, T)
-) -> Tensor:       # logits (B, T, V)
-    "Logits of all target positions, with teacher forcing; at once where possible."
+) -> Tensor:       # attentional vectors (B, T, d)
+    "The last layer at all positions, with teacher forcing; at once where possible."
     state, x = self.init_state(src), self.dropout(self.tgt_embed(tgt))
     hidden, attn = state['hidden'], state['prev_attn']
     t = torch.arange(tgt.size(1), device=tgt.device)[None]                # (1, T)
@@ -173,10 +173,10 @@ def forward(self:RecurrentTranslator,
             attn, hidden = self.step(x[:, i:i+1], hidden, attn, state, t[:, i:i+1])
             vectors.append(attn); weights.append(self.attn_weights)
         self.attn_weights = torch.cat(weights, 1)                         # (B, T, S)
-        return self.output_projection(torch.cat(vectors, 1))
+        return torch.cat(vectors, 1)
     if self.attend_first: x = torch.cat([x, state['summary'].expand_as(x)], -1)
     y, _ = self.advance(x, hidden[:, 0])
-    return self.output_projection(self.attentional_vector(y, self.attend(y, state, t)))
+    return self.attentional_vector(y, self.attend(y, state, t))
 
 @patch
 def decode_step(self:RecurrentTranslator,

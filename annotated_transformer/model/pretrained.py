@@ -66,7 +66,7 @@ def _diff_settings(
     "Settings that differ and must not; the rule of what may differ."
     def may_differ(name:str) -> bool:
         if resume: return name in (
-            'max_steps', 'save_every', 'early_stopping_patience',
+            'max_steps', 'save_every', 'early_stopping_patience', 'loss_chunk_size',
             'gradient_checkpointing')
         return name.startswith('P_') or name in ('eps_ls', 'max_len')
     return {name: (old.get(name), value) for name, value in new.items()

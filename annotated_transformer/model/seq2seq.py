@@ -7,7 +7,7 @@ __all__ = ['Seq2SeqModel', 'incremental_logits', 'check_incremental', 'register_
            'get_architecture', 'build_model']
 
 # %% ../../nbs/library/model/seq2seq.ipynb #imports
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -15,18 +15,22 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from .config import TransformerConfig, count_parameters
+from .chunked_loss import chunked_loss
 from .loss import label_smoothed_loss
 from ..utils.validation import UserError, _check_host_memory
 
 # %% ../../nbs/library/model/seq2seq.ipynb #model
 class Seq2SeqModel(nn.Module):
     """A model that maps source ids and target ids to logits. Subclasses define
-    `config_class`, `__init__` and `forward`. To read each token only once they also
-    define `init_state`, `decode_step` and, for other states than dicts, `reorder`."""
+    `config_class`, `__init__` and `forward`, or `hidden_states` and
+    `output_projection` in its place. To read each token only once they also define
+    `init_state`, `decode_step` and, for other states than dicts, `reorder`."""
     architecture:str|None = None       # registered name
     config_class:Any = None            # dataclass of hyper-parameters
     task:str = 'translation'           # or 'classification': one class label
     max_target_length:int|None = None  # in tokens; None: no limit
+    loss_chunk_size:int|None = None    # tokens of a `chunked_loss`; None: all at once
+    output_projection:nn.Module        # hidden states → logits
 
     def __init_subclass__(cls, **kwargs:Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -39,12 +43,19 @@ class Seq2SeqModel(nn.Module):
         super().__init__()
         self.config, self.pad_id = config, pad_id
 
+    def hidden_states(self,
+        src:Tensor,       # source ids (B, T_k)
+        tgt:Tensor,       # target ids, shifted right (B, T_q)
+    ) -> Tensor:          # (B, T_q, d), for `output_projection`
+        "The last layer at every target position, with teacher forcing."
+        raise NotImplementedError(f'{type(self).__name__} has no forward(src, tgt)')
+
     def forward(self,
         src:Tensor,       # source ids (B, T_k)
         tgt:Tensor,       # target ids, shifted right (B, T_q)
     ) -> Tensor:          # logits (B, T_q, V)
         "Logits of every target position, with teacher forcing."
-        raise NotImplementedError(f'{type(self).__name__} has no forward(src, tgt)')
+        return self.output_projection(self.hidden_states(src, tgt))
 
     def init_state(self,
         src:Tensor,       # source ids (R, T_k)
@@ -78,8 +89,12 @@ class Seq2SeqModel(nn.Module):
         tgt:Tensor,              # target ids (B, T_q + 1)
     ) -> tuple[Tensor, Tensor]:  # to minimise; the cross-entropy in it, to log
         "Label-smoothed cross-entropy, §5.4, summed over the target tokens, in nats."
-        loss, _ = label_smoothed_loss(self(src, tgt[:, :-1]), self.labels(tgt),
-                                      self.config.eps_ls, self.pad_id)
+        labels, options = self.labels(tgt), (self.config.eps_ls, self.pad_id)
+        if chunk_size := self._chunk_size():
+            hidden = self.hidden_states(src, tgt[:, :-1])
+            loss = chunked_loss(
+                self.output_projection, hidden, labels, *options, chunk_size)
+        else: loss, _ = label_smoothed_loss(self(src, tgt[:, :-1]), labels, *options)
         return loss, loss.detach()
 
     def metrics(self,
@@ -87,10 +102,29 @@ class Seq2SeqModel(nn.Module):
         tgt:Tensor,              # target ids (B, T_q + 1)
     ) -> dict[str, float]:       # sums over the target tokens: loss, correct, tokens
         "Cross-entropy in nats, number of tokens ranked first, number of tokens."
-        logits, labels = self(src, tgt[:, :-1]), self.labels(tgt)
-        loss, n = label_smoothed_loss(logits, labels, 0., self.pad_id)
-        correct = ((logits.argmax(-1) == labels) & (labels != self.pad_id)).sum()
-        return dict(loss=loss.item(), correct=correct.item(), tokens=n.item())
+        sums = dict(loss=0., correct=0., tokens=0.)
+        for logits, labels in self._logit_chunks(src, tgt):
+            loss, n = label_smoothed_loss(logits, labels, 0., self.pad_id)
+            correct = ((logits.argmax(-1) == labels) & (labels != self.pad_id)).sum()
+            for name, x in zip(sums, (loss, correct, n)): sums[name] += x.item()
+        return sums
+
+    def _chunk_size(self) -> int|None:
+        "`loss_chunk_size`, None if `forward` is more than `output_projection`."
+        return (self.loss_chunk_size if type(self).forward is Seq2SeqModel.forward
+                else None)
+
+    def _logit_chunks(self,
+        src:Tensor,                            # source ids (B, T_k)
+        tgt:Tensor,                            # target ids (B, T_q + 1)
+    ) -> Iterator[tuple[Tensor, Tensor]]:      # logits (1, n, V), labels (1, n)
+        "The logits of a few tokens at a time, or of all (B, T_q, V)."
+        labels, chunk_size = self.labels(tgt), self._chunk_size()
+        if not chunk_size: yield self(src, tgt[:, :-1]), labels; return
+        hidden = self.hidden_states(src, tgt[:, :-1]).flatten(0, 1)[None]
+        for x, y in zip(hidden.split(chunk_size, 1),
+                        labels.flatten()[None].split(chunk_size, 1)):
+            yield self.output_projection(x), y
 
 # %% ../../nbs/library/model/seq2seq.ipynb #incremental-logits
 @torch.no_grad()

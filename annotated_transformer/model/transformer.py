@@ -121,13 +121,12 @@ def decode(self:Transformer,
     return x
 
 @patch
-def forward(self:Transformer,
+def hidden_states(self:Transformer,
     src:Tensor,    # source ids (B, T_k)
     tgt:Tensor,    # target ids, shifted right (B, T_q)
-) -> Tensor:       # logits (B, T_q, V)
-    "Logits of every target position, with teacher forcing."
-    return self.output_projection(
-        self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id)))
+) -> Tensor:       # (B, T_q, d_model); `forward` returns their `output_projection`
+    "The decoder's output at every target position, with teacher forcing."
+    return self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id))
 
 # %% ../../nbs/36_transformer.ipynb #cache
 class DecoderCache:

@@ -121,6 +121,7 @@ def _check_init_compatible(
 def _init_model(
     recipe:Recipe,
     run:RunDirectory,
+    device_type:str='cpu',                 # that it will be trained on
     model:Seq2SeqModel|None=None,          # your own; built from the recipe when None
     finetune_from:RunDirectory|None=None,  # run to take the weights from
 ) -> Seq2SeqModel:                         # in training mode
@@ -136,7 +137,8 @@ def _init_model(
         f'recipe specifies {recipe.model} and the tokenizer pad_id={pad_id}')
     if finetune_from: model.load_state_dict(
         load_weights(finetune_from.weights_file(), model), strict=False)
-    if recipe.cpu_matmul_backend != 'pytorch':
+    model.loss_chunk_size = recipe.loss_chunk_size
+    if device_type == 'cpu' and recipe.cpu_matmul_backend != 'pytorch':
         optimize_for_training(model, config.get('resolved_matmul_backend') or 'pytorch')
     if recipe.gradient_checkpointing: enable_gradient_checkpointing(model)
     return model.train()
@@ -149,7 +151,7 @@ def _diff_config(
     finetune_from:RunDirectory|None=None,
 ) -> dict[str, tuple[Any, Any]]:            # name → (old, new)
     """The settings that changed and must not when a run is resumed: all but max_steps,
-    save_every, early_stopping_patience and gradient_checkpointing."""
+    save_every, early_stopping_patience, gradient_checkpointing, loss_chunk_size."""
     config, architecture = run.config, recipe.architecture
     if config['architecture'] != architecture:       # whose fields differ as well
         return dict(architecture=(config['architecture'], architecture))

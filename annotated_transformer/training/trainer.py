@@ -212,7 +212,8 @@ def train(
         checkpoint = _run_on_main(accelerator, prepare, long_timeout_group)
         if report_to: accelerator.init_trackers('annotated_transformer')
         model = _init_model(
-            recipe, run, model, finetune_run if checkpoint is None else None)
+            recipe, run, accelerator.device.type, model,
+            finetune_run if checkpoint is None else None)
         _train_loop(recipe, run, accelerator, checkpoint, model, callback)
         n = recipe.checkpoints.average_checkpoints
         _run_on_main(accelerator, lambda: average_checkpoints(run, n))
