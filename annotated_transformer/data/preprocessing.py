@@ -22,8 +22,9 @@ from ..utils.validation import (
     UserError, validate_fields, _validate_types)
 from ..utils.io import _create_output_dir, _sha256_file, _LOCK_FILE
 from .text_files import _TMP_DIR
+from .moses import moses_lc
 from .tokenizer import (
-    Tokenizer, _VocabSizeError, moses_lc, _tokenizer_files, _sample_training_text)
+    Tokenizer, _VocabSizeError, _tokenizer_files, _sample_training_text)
 
 # %% ../../nbs/library/data/preprocessing.ipynb #preprocessing-config
 _CLASSIFICATION_MODES = 'labels', 'characters'     # the target is a one-word label

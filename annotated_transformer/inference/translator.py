@@ -26,9 +26,10 @@ from annotated_transformer.inference.beam_search import (
 from .sampling import sample
 from ..model.pretrained import save_weights
 from ..model.seq2seq import Seq2SeqModel
-from annotated_transformer.data.tokenizer import (
-    Tokenizer, _split_long_text, _join_translations, _moses_detokenize, moses_lc,
-    _split_sentences)
+from ..data.long_texts import (
+    _join_translations, _split_long_text, _split_sentences)
+from ..data.moses import _moses_detokenize, moses_lc
+from ..data.tokenizer import Tokenizer
 
 # %% ../../nbs/library/inference/translator.ipynb #translator
 _Self = TypeVar('_Self', bound='Translator')

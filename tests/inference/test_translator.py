@@ -6,7 +6,7 @@ import torch
 from helpers import train_undertrained_run, run_in_process, assert_user_error
 from pages import ROOT
 
-from annotated_transformer.data.tokenizer import _split_long_text
+from annotated_transformer.data.long_texts import _split_long_text
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
