@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import sentencepiece as spm
 from fastcore.basics import patch
+from ..utils.io import _strip_invisible
 from ..utils.validation import UserError
 
 # %% ../../nbs/51b_tokenizer.ipynb #train-bpe
@@ -134,11 +135,11 @@ def _sample_training_text(
     max_pairs:int=250_000,  # pairs to sample
     sides:Sequence[str]=('source', 'target'),
 ) -> Iterator[str]:
-    """The text to train a tokenizer on:
+    """The text to train a tokenizer on, its ends cleaned as by `_strip_invisible`:
     sources and targets of at most `max_pairs` pairs, spread evenly over the split."""
     n = min(len(split), max_pairs)
     for batch in split.select(np.arange(n) * len(split) // n).iter(1000):
-        for side in sides: yield from batch[side]
+        for side in sides: yield from map(_strip_invisible, batch[side])
 
 # %% ../../nbs/51b_tokenizer.ipynb #explain
 class _VocabSizeError(UserError):
