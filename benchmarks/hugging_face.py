@@ -21,7 +21,7 @@ from annotated_transformer.inference.evaluation import load_test_split
 from annotated_transformer.utils.io import _sha256_file
 from annotated_transformer.inference.beam_search import length_penalty
 from annotated_transformer.export.transformers import to_transformers
-from annotated_transformer.data.tokenizer import moses_lc
+from annotated_transformer.data.moses import moses_lc
 from annotated_transformer.inference.translator import Translator
 
 UNUSUAL_TEXTS = ['', ' ', '  two  spaces ', 'a ', '\ttab\tand tab', 'no-break\u00a0space', 'thin\u2009space', '\u200bzero width', '\ufeffmark', 'line\u2028separator', 'a\nb', 'a\r', '\x00', '\x85', '😀 smile',

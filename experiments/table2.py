@@ -27,7 +27,7 @@ from annotated_transformer.training.optimizer import adam
 from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
-from annotated_transformer.data.tokenizer import moses_lc
+from annotated_transformer.data.moses import moses_lc
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from recording import ResultCache, add_corpus, provenance, read_arguments

@@ -23,7 +23,7 @@ def _position_log_probs(
     decoder attends to one position only."""
     state = model.init_state(src)
     x = model.dropout(model.tgt_embed(shift_right(tgt)))
-    y, _ = model.advance(x, state['hidden'][:, 0])                       # (B, T, d)
+    y, _ = model.advance(x, state['hidden'])                             # (B, T, d)
     scores = model.score(y, state['keys']).masked_fill(
         ~state['mask'][:, None], -1e9)
     shape = *scores.shape, y.size(-1)

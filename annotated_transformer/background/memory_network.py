@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import trange
 from ..utils.validation import UserError, validate_fields
-from ..utils.io import _open_maybe_compressed
+from ..data.text_files import read_lines
 
 # %% ../../nbs/predecessors/memory_network.ipynb #question-class
 class _BabiExample(NamedTuple):
@@ -183,8 +183,7 @@ def _train_memory_network(
         rate = lr * .5 ** (4 * epoch // epochs * anneal)
         for _ in range(len(answer) // batch_size):
             rows = torch.randint(len(answer), (R, batch_size), generator=generator)
-            ages = torch.arange(M).expand(R, batch_size, M)
-            if noise: ages = _sample_time_indices(n[rows], M, generator)
+            ages = _sample_time_indices(n[rows], M, generator) if noise else None
             scores = model(story[rows], question[rows], ages, linear)
             loss = F.cross_entropy(scores.flatten(0, 1), answer[rows].flatten(),
                                    reduction='sum')
@@ -213,30 +212,27 @@ def _evaluate_memory_network(
 
 # %% ../../nbs/predecessors/memory_network.ipynb #read-babi
 def read_babi(
-    path:str|Path,         # a file, may end in .gz
+    path:str|Path,         # as for `read_lines`
 ) -> list[_BabiExample]:
-    """The questions of a bAbI file. Raises ValueError naming the line that is malformed
-    (number, words, answer, supporting facts), or if the file ends within a story."""
+    """The questions of a bAbI file. Raises ValueError as `read_lines`, on a malformed
+    line (number, words, answer, support), or if the file ends within a story."""
     def fail(n:int, message:str) -> NoReturn:
         raise UserError(f'{path}, line {n}: {message}')
     def words(text:str) -> list[str]: return re.findall(r"[\w'-]+", text.lower())
     examples:list[_BabiExample] = []
     facts:list[list[str]] = []
     index:dict[str, int] = {}              # number of a line → index of its fact
-    line, complete = 0, True               # complete: the last line was a question
-    with _open_maybe_compressed(path) as raw: data = raw.read()
-    try: lines = data.decode('utf-8').splitlines()
-    except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
-    for n, text in enumerate(lines, 1):
+    line = 0                               # the number before
+    for n, text in enumerate(read_lines(path), 1):
         number, blank, rest = text.partition(' ')
         if not (blank and number.isdecimal()): fail(n, f'{text!r} has no line number')
-        if int(number) == 1: facts, index, complete = [], {}, True
+        if int(number) == 1: facts, index = [], {}
         elif int(number) != line + 1: fail(
             n, f'number {number} follows {line}: expected {line + 1}, or 1 for a story')
         line = int(number)
         if '\t' not in rest:
             if not words(rest): fail(n, 'no words')
-            index[number], complete = len(facts), False
+            index[number] = len(facts)
             facts.append(words(rest))
             continue
         question, answer, *fields = rest.split('\t')
@@ -248,8 +244,7 @@ def read_babi(
             n, f'the supporting fact {unknown[0]!r} is not an earlier one of the story')
         examples.append(_BabiExample([*facts], words(question), answer.strip().lower(),
                                      tuple(index[i] for i in support)))
-        complete = True
     if not examples: raise UserError(f'{path} contains no questions')
-    if not complete: fail(
-        len(lines), 'the file ends within a story, after a fact: is it truncated?')
+    if '\t' not in text: fail(
+        n, 'the file ends within a story, after a fact: is it truncated?')
     return examples

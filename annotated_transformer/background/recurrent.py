@@ -67,7 +67,7 @@ class RecurrentTranslator(Seq2SeqModel):
         c, d = config, config.d_model
         network = dict(gru=nn.GRU, lstm=nn.LSTM)[c.cell]
         self.attend_first = c.score in ('none', 'additive')    # attend, then the cell
-        self.sequential = c.score == 'additive' or c.input_feeding   # T steps
+        self.sequential = c.score == 'additive' or c.input_feeding  # one by one
         self.n_states = c.N * (2 if c.cell == 'lstm' else 1)   # vectors of a state
         self.src_embed = nn.Embedding(c.src_vocab_size or c.vocab_size, d)
         self.tgt_embed = nn.Embedding(c.vocab_size, d)
@@ -107,12 +107,10 @@ def init_state(self:RecurrentTranslator,
         self.dropout(self.src_embed(src)), length.cpu().clamp(min=1),
         batch_first=True, enforce_sorted=False)
     outputs, last = self.encoder(packed)
-    memory, _ = pad_packed_sequence(                                      # (B, S, d)
-        outputs, True, total_length=src.size(1))
+    memory, _ = pad_packed_sequence(outputs, True, total_length=src.size(1))
     last = last[0] if c.cell == 'lstm' else last          # (layers · directions, B, ·)
-    final = last[-2 if c.bidirectional else -1:]
-    summary = torch.cat([*final], -1)[:, None]                             # (B, 1, d)
-    hidden = torch.tanh(self.bridge(summary)).unflatten(-1, (self.n_states, -1))
+    summary = torch.cat([*last[-2 if c.bidirectional else -1:]], -1)[:, None]
+    hidden = torch.tanh(self.bridge(summary)).view(len(src), self.n_states, -1)
     return dict(memory=memory, mask=mask, keys=self.score.project_keys(memory),
                 summary=summary, hidden=hidden, prev_attn=torch.zeros_like(summary),
                 t=torch.zeros_like(length[:, None]))
@@ -120,42 +118,41 @@ def init_state(self:RecurrentTranslator,
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-one
 @patch
 def advance(self:RecurrentTranslator,
-    x:Tensor,                  # inputs of T steps (M, T, ·)
-    hidden:Tensor,             # states before them (M, n_states, d)
-) -> tuple[Tensor, Tensor]:    # top layer (M, T, d), last states (M, n_states, d)
+    x:Tensor,                  # inputs of T steps (B, T, ·)
+    hidden:Tensor,             # states before them (B, n_states, d)
+) -> tuple[Tensor, Tensor]:    # top layer (B, T, d), last states (B, n_states, d)
     "Run the decoder's cell."
     h = hidden.transpose(0, 1).contiguous()
-    if self.config.cell == 'gru': y, last = self.decoder(x, h)
-    else:
-        y, last = self.decoder(x, tuple(h.chunk(2)))
-        last = torch.cat(last)
+    is_lstm = self.config.cell == 'lstm'
+    y, last = self.decoder(x, h.chunk(2) if is_lstm else h)
+    if is_lstm: last = torch.cat(last)
     return y, last.transpose(0, 1)
 
 @patch
 def attentional_vector(self:RecurrentTranslator,
-    y:Tensor,          # states of the decoder (B, n, d)
-    context:Tensor,    # context vectors (B, n, d)
-) -> Tensor:           # (B, n, d)
+    y:Tensor,          # states of the decoder (B, T, d)
+    context:Tensor,    # context vectors (B, T, d)
+) -> Tensor:           # (B, T, d)
     "tanh(W [context; y]), equation 5 of Luong et al. 2015, with dropout."
     return self.dropout(torch.tanh(self.combine(torch.cat([context, y], -1))))
 
 @patch
 def step(self:RecurrentTranslator,
-    x:Tensor,                  # newest token of n prefixes, embedded (B, n, d)
-    hidden:Tensor,             # states of the prefixes (B, n, n_states, d)
-    prev_attn:Tensor,          # their last attentional vectors (B, n, d)
-    state:dict[str, Tensor],   # of the sources, as `init_state` returns it
-    t:Tensor,                  # number of the step (B, 1)
-) -> tuple[Tensor, Tensor]:    # attentional vectors (B, n, d), new states
-    "One step of the decoder: attend, then the cell; or the cell, then attend."
+    x:Tensor,                  # newest tokens (B, T, d), embedded; T = 1 if sequential
+    state:dict[str, Tensor],   # as `init_state` returns it; changed in place
+) -> Tensor:                   # attentional vectors (B, T, d)
+    "T steps of the decoder: attend, then the cell; or the cell, then attend."
+    t = state['t'] + torch.arange(x.size(1), device=x.device)             # (B, T)
     if self.attend_first:
-        context = self.attend(hidden[:, :, self.config.N - 1], state, t)
+        top = state['hidden'][:, None, self.config.N - 1]                 # (B, 1, d)
+        context = self.attend(top, state, t).expand_as(x)
         x = torch.cat([x, context], -1)
-    elif self.config.input_feeding: x = torch.cat([x, prev_attn], -1)
-    y, after = self.advance(x.flatten(0, 1)[:, None], hidden.flatten(0, 1))
-    y, after = y.view_as(prev_attn), after.reshape(hidden.shape)
+    elif self.config.input_feeding: x = torch.cat([x, state['prev_attn']], -1)
+    y, hidden = self.advance(x, state['hidden'])
     if not self.attend_first: context = self.attend(y, state, t)
-    return self.attentional_vector(y, context), after
+    attn = self.attentional_vector(y, context)
+    state |= dict(hidden=hidden, prev_attn=attn[:, -1:], t=t[:, -1:] + 1)
+    return attn
 
 # %% ../../nbs/predecessors/recurrent.ipynb #recurrent-forward
 @patch
@@ -165,18 +162,10 @@ def hidden_states(self:RecurrentTranslator,
 ) -> Tensor:       # attentional vectors (B, T, d)
     "The last layer at all positions, with teacher forcing; at once where possible."
     state, x = self.init_state(src), self.dropout(self.tgt_embed(tgt))
-    hidden, attn = state['hidden'], state['prev_attn']
-    t = torch.arange(tgt.size(1), device=tgt.device)[None]                # (1, T)
-    if self.sequential:
-        vectors, weights = [], []
-        for i in range(tgt.size(1)):
-            attn, hidden = self.step(x[:, i:i+1], hidden, attn, state, t[:, i:i+1])
-            vectors.append(attn); weights.append(self.attn_weights)
-        self.attn_weights = torch.cat(weights, 1)                         # (B, T, S)
-        return torch.cat(vectors, 1)
-    if self.attend_first: x = torch.cat([x, state['summary'].expand_as(x)], -1)
-    y, _ = self.advance(x, hidden[:, 0])
-    return self.attentional_vector(y, self.attend(y, state, t))
+    if not self.sequential: return self.step(x, state)
+    steps = [(self.step(token, state), self.attn_weights) for token in x.split(1, 1)]
+    attn, self.attn_weights = (torch.cat(parts, 1) for parts in zip(*steps))
+    return attn
 
 @patch
 def decode_step(self:RecurrentTranslator,
@@ -185,9 +174,7 @@ def decode_step(self:RecurrentTranslator,
 ) -> Tensor:                  # logits of the next one (R, V)
     "Read one more token of each row."
     x = self.dropout(self.tgt_embed(token[:, None]))                      # (R, 1, d)
-    attn, hidden = self.step(x, state['hidden'], state['prev_attn'], state, state['t'])
-    state |= dict(prev_attn=attn, hidden=hidden, t=state['t'] + 1)
-    return self.output_projection(attn)[:, 0]
+    return self.output_projection(self.step(x, state))[:, 0]
 
 # %% ../../nbs/predecessors/recurrent.ipynb #attention-score
 class _AttentionScore(nn.Module):
@@ -245,10 +232,9 @@ class _AttentionWindow(nn.Module):
         if self.kind == 'local-m': p = t.minimum(length - 1)
         else: p = length * torch.sigmoid(
             self.v_p(torch.tanh(self.W_p(query)))[..., 0])               # (B, T)
-        distance = torch.arange(mask.size(1), device=mask.device) - p[..., None]
-        local = mask[:, None] & (distance.abs() <= self.D)
-        if self.kind == 'local-m': return local, 1.
-        return local, torch.exp(-2 * (distance / self.D) ** 2)
+        offset = torch.arange(mask.size(1), device=mask.device) - p[..., None]
+        bell = torch.exp(-2 * (offset / self.D) ** 2) if self.kind == 'local-p' else 1.
+        return mask[:, None] & (offset.abs() <= self.D), bell
 
 @patch
 def attend(self:RecurrentTranslator,

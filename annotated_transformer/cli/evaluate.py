@@ -14,7 +14,8 @@ from ..inference.beam_search import _check_search
 from ..inference.evaluation import evaluate, load_test_split
 from ..inference.metrics import (
     _make_bleu_metric, print_metrics, paired_bootstrap, _bleu_tokenizer)
-from ..utils.io import _check_output_path, atomic_write_text
+from ..utils.io import (
+    _check_output_path, _replace_newlines, atomic_write_text)
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/evaluate.ipynb #compare-systems
@@ -28,6 +29,8 @@ def _compare_systems(
     "Difference in sacreBLEU and p-value of a paired bootstrap, as text."
     tokenize = tokenize or _bleu_tokenizer(config['target_lang'], config['dataset'])
     lowercase = config['preprocessing'] == 'moses_lc'
+    baseline, references = ([*map(_replace_newlines, lines)]
+                            for lines in (baseline, references))
     difference, p = paired_bootstrap(
         hypotheses, baseline, references, lowercase, tokenize=tokenize)
     return f'{difference:+.2f}, p = {p:.3f}'

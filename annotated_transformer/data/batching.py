@@ -13,6 +13,7 @@ import torch
 from datasets import Dataset, Features, Sequence, Value
 from torch import Tensor
 from .tokenizer import Tokenizer
+from ..utils.io import _strip_invisible
 from ..utils.validation import UserError
 
 # %% ../../nbs/51c_batching.ipynb #with-tokens
@@ -39,17 +40,17 @@ def tokenize_dataset(
     num_proc:int|None=None,  # number of worker processes
 # columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
 ) -> Dataset:
-    """Tokenise a split.
+    """Tokenise a split, the ends of each text cleaned as by `_strip_invisible`.
     Raises ValueError naming the pair that is too long if overlong='error',
     or if no pair is left."""
     if overlong not in ('drop', 'error', 'truncate'):
         raise UserError(f"overlong={overlong!r}: use 'drop', 'error' or 'truncate'")
     end = max_len - 1 if overlong == 'truncate' else None
     def tokenize(batch:dict[str, list[str]], rows:list[int]) -> dict[str, list]:
-        src = [s[:end] + [tokenizer.eos_id]
-               for s in tokenizer.src_tokenizer.encode(batch['source'])]
+        src = [s[:end] + [tokenizer.eos_id] for s in tokenizer.src_tokenizer.encode(
+            map(_strip_invisible, batch['source']))]
         tgt = [[tokenizer.bos_id] + t + [tokenizer.eos_id]
-               for t in tokenizer.encode(batch['target'])]
+               for t in tokenizer.encode(map(_strip_invisible, batch['target']))]
         pairs = []
         for row, s, t in zip(rows, src, tgt):
             n = max(len(s), len(t) - 1)

@@ -6,16 +6,17 @@
 __all__ = ['load_corpus']
 
 # %% ../../nbs/library/data/corpora.ipynb #imports
-import hashlib, os, re
+import hashlib, os
 from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
-from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder
+from datasets import Dataset, DatasetDict
 from ..utils.io import _sha256_file
+from .hub import _load_hub, _read_hub, _standardize_splits
 from .number_names import sample_numbers, number_names
+from .splits import _complete_splits
 from .text_files import (
-    _complete_splits, _find_text_files, _read_split, _find_split_files, _write_arrow)
+    _find_text_files, _read_split, _find_split_files, _write_arrow)
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/data/corpora.ipynb #load-numbers
@@ -33,82 +34,6 @@ def _load_numbers(
     return DatasetDict(
         train=_write_arrow(pairs[:20000]), valid=_write_arrow(pairs[20000:20500]),
         test=_write_arrow(pairs[20500:]))
-
-# %% ../../nbs/library/data/corpora.ipynb #standardize-splits
-def _standardize_splits(
-    splits:Mapping[str, Dataset],  # train; validation and test where there are any
-    src:str,                       # source column, or field of `translation`
-    tgt:str,                       # target column, or field of `translation`
-    seed:int=0,                    # of the pairs held out for missing splits
-) -> DatasetDict:                  # splits train, valid, test; columns source, target
-    """The common form of a data set, not copied; pairs with an empty side are
-    dropped. Raises ValueError on a split or column that is missing."""
-    names = dict(train='train', validation='valid', valid='valid', test='test')
-    tables = {names[k]: v.flatten() for k, v in splits.items() if k in names}
-    ignored = [k for k in splits if k not in names]
-    if 'train' not in tables: raise UserError(
-        f'no split train, only {", ".join(splits)}')
-    if {'valid', 'validation'} <= {*splits}: raise UserError(
-        'there are both valid and validation: keep one of them')
-    for other in ignored if 'valid' not in tables else ():
-        if other.lower() in ('dev', 'val', 'eval', 'development'): raise UserError(
-            f'split {other} is not read: rename it to validation')
-    if ignored: print(f'ignored splits: {", ".join(ignored)}')
-    pairs = {}
-    for name, table in tables.items():
-        column_names, renames = table.column_names, {}
-        for lang, side in (src, 'source'), (tgt, 'target'):
-            candidates = lang, f'translation.{lang}'
-            column = next((c for c in candidates if c in column_names), None)
-            if column is None: raise UserError(
-                f'split {name}: no column {lang}, there are {", ".join(column_names)}')
-            dtype = getattr(table.features[column], 'dtype', 'lists')
-            if 'string' not in dtype: raise UserError(
-                f'split {name}: column {column} contains {dtype}, not text')
-            renames[column] = side
-        table = table.select_columns([*renames]).rename_columns(renames)
-        pairs[name] = table.filter(lambda rows: [
-            bool(s and t and s.strip() and t.strip())
-            for s, t in zip(rows['source'], rows['target'])], batched=True)
-        if n := len(table) - len(pairs[name]):
-            print(f'{name}: {n} of {len(table)} pairs dropped, one side empty')
-    return _complete_splits(pairs, seed)
-
-# %% ../../nbs/library/data/corpora.ipynb #read-hub
-def _read_hub(
-    path:str|Path,  # OWNER/NAME[:CONFIGURATION][@REVISION], or a folder
-) -> DatasetDict:   # its splits, as they are
-    """Load a data set of the hub, or a folder in a format of the hub.
-    Raises ValueError if there is none that can be read."""
-    form = r'(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?'
-    if Path(path).exists() and re.search(r'[*?[]|::', os.path.abspath(path)):
-        raise UserError(f'{path}: the path of a data set must not contain *, ?, [ or '
-                        '::, which the datasets library reads as a pattern')
-    if Path(path).is_file():
-        raise UserError(f'{path} is a file: pass the folder that contains it')
-    args:dict[str, Any]
-    if Path(path).exists(): args = dict(path=str(Path(path).resolve()))
-    elif match := re.fullmatch(form, str(path)): args = match.groupdict()
-    else: raise UserError(f'{path} is neither a folder nor a data set of the hub '
-                          '(OWNER/NAME[:CONFIGURATION][@REVISION])')
-    try:
-        csv = hasattr(load_dataset_builder(**args).config, 'keep_default_na')
-        if csv: args |= dict(keep_default_na=False)   # the word null is a word
-        splits = load_dataset(**args)
-    except Exception as e:                            # each reader raises its own kind
-        cause:BaseException = e
-        while cause.__cause__: cause = cause.__cause__
-        raise UserError(f'{path} cannot be read as a data set: {cause}') from e
-    return splits if isinstance(splits, dict) else DatasetDict(train=splits)
-
-def _load_hub(
-    data_dir:str|Path,  # as for `_read_hub`
-    src:str,            # source column, or field of `translation`
-    tgt:str,            # target column, or field of `translation`
-    seed:int=0,         # of the pairs held out for missing splits
-) -> DatasetDict:       # splits train, valid, test; columns source, target
-    "A data set of the hub, or a folder. Raises ValueError if it cannot be read."
-    return _standardize_splits(_read_hub(data_dir), src, tgt, seed)
 
 # %% ../../nbs/library/data/corpora.ipynb #load-wmt14
 def _load_wmt14(
@@ -181,7 +106,7 @@ _DATASETS:dict[str, tuple[str, str|None, str|None]] = dict(
     multi30k=('data.corpora:_load_multi30k', 'en', 'de'),
     wmt14=('data.corpora:_load_wmt14', 'en', 'de'),
     text=('data.text_files:_load_text', None, None),
-    hub=('data.corpora:_load_hub', None, None),
+    hub=('data.hub:_load_hub', None, None),
     treebank=('tasks.parsing.treebank:load_treebank', 'words', 'trees'),
     thucnews=('tasks.classification.news:load_thucnews', 'zh', 'label'),
     ag_news=('tasks.classification.news:load_ag_news', 'en', 'label'))

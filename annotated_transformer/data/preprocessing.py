@@ -20,10 +20,12 @@ from .corpora import (
     _CorpusSpec, _corpus_fingerprint, load_corpus, _resolve_corpus)
 from ..utils.validation import (
     UserError, validate_fields, _validate_types)
-from ..utils.io import _create_output_dir, _sha256_file, _LOCK_FILE
+from ..utils.io import (
+    _create_output_dir, _sha256_file, _strip_invisible, _LOCK_FILE)
 from .text_files import _TMP_DIR
+from .moses import moses_lc
 from .tokenizer import (
-    Tokenizer, _VocabSizeError, moses_lc, _tokenizer_files, _sample_training_text)
+    Tokenizer, _VocabSizeError, _tokenizer_files, _sample_training_text)
 
 # %% ../../nbs/library/data/preprocessing.ipynb #preprocessing-config
 _CLASSIFICATION_MODES = 'labels', 'characters'     # the target is a one-word label
@@ -139,13 +141,14 @@ def _encode_splits(
     data['test'].save_to_disk(folder / 'test')
     for split in ('train', 'valid') if config.preprocessing == 'moses_lc' else ():
         data[split] = data[split].map(
-            lambda b: dict(source=moses_lc(b['source'], source),
-                           target=moses_lc(b['target'], target)),
+            lambda b: {side: moses_lc(map(_strip_invisible, b[side]), lang)
+                       for side, lang in (('source', source), ('target', target))},
             batched=True, num_proc=num_proc[split], desc='Moses')
     tokenizer = (Tokenizer.load(tokenizer_dir) if tokenizer_dir
                  else _train_tokenizer(config, data['train']))
     tokenizer.save(folder)
-    for label in sorted({*data['train']['target']}) if has_labels else ():
+    labels = {*map(_strip_invisible, data['train']['target'])} if has_labels else ()
+    for label in sorted(labels):
         if tokenizer.unk_id in tokenizer.encode([label])[0]: raise UserError(
             f'label {label!r} is not in the vocabulary of the tokenizer')
     for split in ('train', 'valid'):

@@ -6,15 +6,15 @@
 __all__ = ['read_lines', 'read_parallel']
 
 # %% ../../nbs/library/data/text_files.ipynb #imports
-import hashlib, re, tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import re, tempfile
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
+from .splits import _complete_splits
 from ..utils.io import _open_maybe_compressed
 from ..utils.validation import UserError
 
@@ -181,64 +181,6 @@ def _read_split(
     pairs = (_read_tsv(files[0], columns) if len(files) == 1
              else read_parallel(*files))
     return _write_arrow(_drop_blank_pairs(pairs, name))
-
-# %% ../../nbs/library/data/text_files.ipynb #hash-sentences
-def _hash_sentences(
-    sources:Iterable[str],
-    seed:int=0,
-) -> np.ndarray:  # uint64 (n,)
-    "A 64-bit hash of each sentence."
-    digests = (hashlib.blake2b(f'{seed} {s}'.encode(), digest_size=8).digest()
-               for s in sources)
-    return np.frombuffer(b''.join(digests), np.uint64)
-
-def _hold_out(
-    pairs:Dataset,        # columns source, target
-    names:list[str],      # the splits to hold out, e.g. ['valid', 'test']
-    seed:int,             # same seed, same splits
-) -> dict[str, Dataset]:  # by split, 'train' among them
-    """Hold out 5 % of the source sentences for each split, but at most 1,000.
-    Raises ValueError if there are too few."""
-    lowest = np.array([], np.uint64)
-    for batch in pairs.iter(10_000):
-        lowest = np.unique(np.concatenate(
-            [lowest, _hash_sentences(batch['source'], seed)]))[:20_000]
-    size = max(1, len(lowest) // 20)
-    if len(lowest) <= size * len(names):
-        raise UserError(f'{len(lowest)} different source sentences are too few '
-                        f'to cut off {" and ".join(names)}')
-    last = lowest[[size * (i + 1) - 1 for i in range(len(names))]]
-    def part(i:int) -> Dataset:
-        return pairs.filter(
-            lambda rows: np.searchsorted(
-                last, _hash_sentences(rows['source'], seed)) == i,
-            batched=True, desc='splitting')
-    return {name: part(i) for i, name in enumerate([*names, 'train'])}
-
-# %% ../../nbs/library/data/text_files.ipynb #report-overlap
-def _report_overlap(
-    splits:Mapping[str, Dataset],  # train among them
-) -> None:
-    "Print how many source sentences of valid and test are in train, too."
-    others = {name: _hash_sentences(rows['source'])
-              for name, rows in splits.items() if name != 'train'}
-    hashes = np.unique(np.concatenate([*others.values(), np.array([], np.uint64)]))
-    matches = [np.intersect1d(hashes, _hash_sentences(batch['source']))
-               for batch in (splits['train'].iter(10_000) if len(hashes) else ())]
-    for name, sources in others.items():
-        n = np.isin(sources, np.concatenate(matches)).sum()
-        if n: print(f'{name}: {n} of {len(sources)} source sentences are in train, too')
-
-def _complete_splits(
-    splits:dict[str, Dataset],  # train; valid and test where they are given
-    seed:int=0,                 # of the sentences held out
-) -> DatasetDict:               # train, valid, test
-    """Hold out the splits that are missing; print what the others share with train.
-    Raises ValueError if there is too little to hold out."""
-    _report_overlap(splits)
-    missing = [s for s in ('valid', 'test') if s not in splits]
-    cut = _hold_out(splits['train'], missing, seed) if missing else {}
-    return DatasetDict({s: (splits | cut)[s] for s in ('train', 'valid', 'test')})
 
 # %% ../../nbs/library/data/text_files.ipynb #load-text
 def _find_text_files(

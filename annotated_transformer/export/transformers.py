@@ -10,80 +10,14 @@ import json, re, statistics
 from os import PathLike
 from pathlib import Path
 from typing import Any
-import safetensors.torch, torch
+import safetensors.torch
 from datasets import load_from_disk
-from torch import Tensor
 from ..run_directory import RunDirectory, WEIGHTS_FILE
 from ..data.tokenizer import Tokenizer
+from .marian_weights import _marian_state_dict
 from ..model.config import TransformerConfig
 from ..model.transformer import Transformer
 from ..utils.validation import UserError
-
-# %% ../../nbs/library/export/transformers.ipynb #marian-modules
-# stacks, our module, theirs, whether it reads or writes the residual stream
-_LAYER_MAPPING = """
-en de  self_attn.W_Q     self_attn.q_proj         reads
-en de  self_attn.W_K     self_attn.k_proj         reads
-en de  self_attn.W_V     self_attn.v_proj         reads
-en de  self_attn.W_O     self_attn.out_proj       writes
-en de  add_norm.0.norm   self_attn_layer_norm     writes
--- de  cross_attn.W_Q    encoder_attn.q_proj      reads
--- de  cross_attn.W_K    encoder_attn.k_proj      reads
--- de  cross_attn.W_V    encoder_attn.v_proj      reads
--- de  cross_attn.W_O    encoder_attn.out_proj    writes
--- de  add_norm.1.norm   encoder_attn_layer_norm  writes
-en de  feed_forward.W_1  fc1                      reads
-en de  feed_forward.W_2  fc2                      writes
-en --  add_norm.1.norm   final_layer_norm         writes
--- de  add_norm.2.norm   final_layer_norm         writes
-"""
-
-def _marian_modules(
-    N:int,                       # layers
-    tie_embeddings:bool,         # one matrix, or three
-) -> dict[str, tuple[str, str]]: # our module → Marian's, 'reads' or 'writes'
-    "The module of Marian for each of ours."
-    modules = {'src_embed': ('model.shared', 'reads')} if tie_embeddings else {
-        'src_embed': ('model.encoder.embed_tokens', 'reads'),
-        'tgt_embed': ('model.decoder.embed_tokens', 'reads'),
-        'output_projection': ('lm_head', 'reads')}
-    for line in _LAYER_MAPPING.strip().split('\n'):
-        *stacks, ours, theirs, way = line.split()
-        for stack in (f'{side}coder.layers' for side in stacks if side != '--'):
-            for i in range(N):
-                modules[f'{stack}.{i}.{ours}'] = f'model.{stack}.{i}.{theirs}', way
-    return modules
-
-# %% ../../nbs/library/export/transformers.ipynb #marian-permutation
-def _marian_permutation(
-    d_model:int,
-) -> Tensor:  # of coordinates (d_model,)
-    "Our coordinate at each position of Marian's: the even ones first."
-    return torch.arange(d_model).view(-1, 2).T.flatten()
-
-# %% ../../nbs/library/export/transformers.ipynb #marian-state-dict
-def _marian_state_dict(
-    model:Transformer,
-) -> dict[str, Tensor]:  # by parameter name
-    """Our weights under Marian's names and in its order.
-    Raises ValueError naming a parameter that Marian does not have."""
-    c = model.config
-    weights:dict[str, Tensor] = {}
-    modules = _marian_modules(c.N, c.tie_embeddings)
-    order = _marian_permutation(c.d_model)
-    for name, parameter in model.named_parameters():
-        module, _, kind = name.rpartition('.')
-        bare = '.layers.' not in name                  # Marian has no bias there
-        if module not in modules or kind not in ('weight', 'bias')[:2 - bare]:
-            raise UserError(f"transformers' Marian has no {name}")
-        (theirs, way), p = modules[module], parameter.detach()
-        if way == 'writes': p = p[order]
-        elif kind == 'weight': p = p[:, order]
-        weights[f'{theirs}.{kind}'] = p.contiguous()
-    for theirs, _ in modules.values():
-        if theirs.endswith('_proj'): weights.setdefault(
-            f'{theirs}.bias', weights[f'{theirs}.weight'].new_zeros(c.d_model))
-    return weights | dict(final_logits_bias=torch.zeros(1, c.vocab_size))
 
 # %% ../../nbs/library/export/transformers.ipynb #tokenizer-json
 def _bpe_merges(

@@ -16,6 +16,7 @@ from annotated_transformer.inference.metrics import (
     _bleu_tokenizer)
 from .translator import Translator
 from ..model.seq2seq import Seq2SeqModel
+from ..utils.io import _replace_newlines
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/evaluation.ipynb #evaluate
@@ -30,6 +31,7 @@ def evaluate(
 ) -> tuple[dict[str, float|str], list[str]]:
     """Translate and score a test set: `score_translations`, sentences per second, and
     exact matches. Raises UserError as `score_translations`."""
+    references = [*map(_replace_newlines, references)]     # as `postprocess` does
     lang, start_time = translator.config['target_lang'], time.perf_counter()
     outputs = [best for (best, _), in translator.n_best(
         sources, beam=beam, alpha=alpha, progress=True)]
@@ -37,7 +39,7 @@ def evaluate(
     hypotheses = translator.postprocess(outputs)
     lowercase = translator.config['preprocessing'] == 'moses_lc'
     scores = score_translations(
-        hypotheses, list(references), lang, lowercase, outputs if lowercase else None,
+        hypotheses, references, lang, lowercase, outputs if lowercase else None,
         tokenize or _bleu_tokenizer(lang, translator.config['dataset']))
     exact = _exact_match(hypotheses, references, lowercase)
     return scores | {'sentences/s': speed, 'exact match': exact}, hypotheses

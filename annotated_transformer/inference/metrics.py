@@ -13,7 +13,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest, Result
 from ..utils.io import _strip_invisible
 from ..utils.validation import UserError, validate_fields
-from ..data.tokenizer import moses_lc, _UNSPACED_LANGUAGES
+from ..data.long_texts import _UNSPACED_LANGUAGES
+from ..data.moses import moses_lc
 
 # %% ../../nbs/61ab_scores.ipynb #compound-split
 def _split_compounds(

@@ -8,7 +8,8 @@ __all__ = []
 # %% ../../nbs/library/inference/n_best.ipynb #imports
 import math
 from typing import Any
-from ..data.tokenizer import Tokenizer, _join_translations
+from ..data.long_texts import _join_translations
+from ..data.tokenizer import Tokenizer
 from .beam_search import Hypothesis
 
 # %% ../../nbs/library/inference/n_best.ipynb #deduplicate

@@ -25,8 +25,9 @@ from .n_best import _n_best_texts
 from .sampling import sample
 from .saved_models import _load_models, _save_model
 from ..model.seq2seq import Seq2SeqModel
-from ..data.tokenizer import (
-    Tokenizer, _split_long_text, _moses_detokenize, moses_lc, _split_sentences)
+from ..data.long_texts import _split_long_text, _split_sentences
+from ..data.moses import _moses_detokenize, moses_lc
+from ..data.tokenizer import Tokenizer
 
 # %% ../../nbs/library/inference/translator.ipynb #translator
 _Self = TypeVar('_Self', bound='Translator')

@@ -94,6 +94,13 @@ class _DecompressReader(io.RawIOBase):
         return len(data)
 
 # %% ../../nbs/library/utils/io.ipynb #decompress-stream
+def _detect_utf16(head:bytes) -> str | None:
+    "The encoding UTF-16, LE or BE without a byte order mark; None if it is another."
+    if head[:2] in (b'\xff\xfe', b'\xfe\xff') and b'\0' in head: return 'UTF-16'
+    zeros = head[::2].count(0), head[1::2].count(0)            # at even and odd places
+    if 10 * min(zeros) > max(zeros) or max(zeros) < max(len(head) / 4, 3): return None
+    return 'UTF-16BE' if zeros[0] > zeros[1] else 'UTF-16LE'
+
 def _decompress_stream(
     raw:Any,                  # stream of bytes, such as `sys.stdin.buffer`
     name:str|Path,            # name of the file, for messages
@@ -110,8 +117,8 @@ def _decompress_stream(
     for magic, file_type in _BINARY_SIGNATURES.items():
         if head.startswith(magic): raise UserError(
             f'{name} is {file_type}, not text: decompress or convert it first')
-    if head[:2] in (b'\xff\xfe', b'\xfe\xff') and b'\0' in head: raise UserError(
-        f'{name} is UTF-16: convert it to UTF-8 (iconv -f UTF-16)')
+    if encoding := _detect_utf16(head): raise UserError(
+        f'{name} is {encoding[:6]}: convert it to UTF-8 (iconv -f {encoding})')
     control = sum(byte < 9 for byte in head)
     if control > 8 and 100 * control > len(head):
         raise UserError(f'{name} is not text: {control} control characters '
@@ -129,11 +136,12 @@ def _open_maybe_compressed(path:str|Path) -> Iterator[io.BufferedReader]:
 
 # %% ../../nbs/library/utils/io.ipynb #strip-invisible
 _INVISIBLE_CHARS = ''.join(map(chr, [   # white space, control and zero-width characters
-    *range(33), *range(127, 161), 0xad, 0x61c, 0x1680, 0x180e, *range(0x2000, 0x2010),
-    *range(0x2028, 0x2030), *range(0x205f, 0x2070), 0x3000, 0xfeff]))
+    *range(33), *range(127, 161), 0xad, 0x61c, 0x1680, 0x180e, *range(0x2000, 0x200c),
+    0x200e, 0x200f, *range(0x2028, 0x2030), *range(0x205f, 0x2070), 0x3000, 0xfeff]))
 
 def _strip_invisible(line:str) -> str:
-    "A line without leading and trailing white space and invisible characters."
+    """A line without leading and trailing white space and invisible characters. The
+    joiners U+200C and U+200D stay: they change the form of the letter beside them."""
     return line.strip(_INVISIBLE_CHARS)
 
 def _replace_newlines(text:str) -> str:

@@ -1,4 +1,4 @@
-"Languages without blanks, unused tokens, two vocabularies."
+"Unused tokens, two vocabularies, any text."
 import random
 import shutil
 from importlib.util import find_spec
@@ -7,17 +7,9 @@ import pytest
 from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
 from annotated_transformer.data.number_names import number_speller
-from annotated_transformer.data.tokenizer import Tokenizer, _split_long_text, _join_translations, _split_sentences
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.inference.translator import Translator
 
-
-def test_text_without_blanks_is_cut_and_joined_without_them():
-    text = '我们在公园里散步。他读了一本书。今天很冷。'
-    parts = _split_long_text(text, 9, lambda ts: [*map(len, ts)])
-    assert ''.join(parts) == text and _join_translations(parts, parts, 'zh', 'zh') == text
-    english = 'We walked.  He read a book. It is cold.'
-    assert ''.join(_split_sentences(english)) == english and _join_translations(_split_sentences(english), ['一。', '二。', '三。'], 'en', 'zh') == '一。二。三。'
-    assert _join_translations(parts, ['We walk.', 'He reads.', 'Cold.'], 'zh-CN', 'en') == 'We walk. He reads. Cold.'
 
 def test_words_by_the_count_of_sentencepiece():
     lines = ['the <unk> sat on <unk> mats', 'a  double blank and </s> in it'] * 3
@@ -42,10 +34,6 @@ def test_two_vocabularies(capfd, tmp_path):
         assert_success(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines', '--engine', 'ctranslate2', '--n_best', '2', '--print_scores'))
     shutil.copy(out / 'tokenizer.model', out / 'source.model')
     assert_user_error(run_in_process(capfd, 'translate', out, '--input', tmp_path / 'lines'), 'source.model does not match config.json')
-
-def test_a_blank_only_where_the_source_had_one():
-    assert _join_translations(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it
-    assert _join_translations(['雨。', '雪。'], ['雨。', '雪。'], 'qa', 'qb') == '雨。雪。'     # of languages that nobody knows
 
 @pytest.mark.parametrize('V', [9, 10, 25])
 @pytest.mark.parametrize('kind', ['train_word_level', 'train_char_level'])

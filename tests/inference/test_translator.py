@@ -6,7 +6,7 @@ import torch
 from helpers import train_undertrained_run, run_in_process
 from pages import ROOT
 
-from annotated_transformer.data.tokenizer import _split_long_text
+from annotated_transformer.data.long_texts import _split_long_text
 from annotated_transformer.inference.translator import Translator
 
 def test_the_committed_translator_opens():

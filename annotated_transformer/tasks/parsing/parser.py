@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from .constraints import tree_constraint
-from ...utils.io import _open_maybe_compressed
+from ...data.text_files import read_lines
 from ...inference.beam_search import (
     Hypothesis, beam_search, _check_search, _prepare_search)
 from ...inference.translator import Translator
@@ -163,11 +163,8 @@ def _load_gold_trees(
     path:str|Path,       # a file of trees; a treebank's folder or archive
 ) -> list[Tree]:
     """The trees of a file, or of a treebank's test files. Raises ValueError naming the
-    file that contains none or is not UTF-8."""
+    file that contains none, and as `read_lines`."""
     if Path(path).is_dir() or str(path).lower().endswith(_ARCHIVE_SUFFIXES):
         return read_treebank(path, dict(test=_detect_split(path)['test']))['test']
-    try:
-        with _open_maybe_compressed(path) as raw: text = raw.read().decode('utf-8-sig')
-    except UnicodeDecodeError as e: raise UserError(f'{path}: {e}') from e
-    if trees := read_trees(text, str(path)): return trees
+    if trees := read_trees('\n'.join(read_lines(path)), str(path)): return trees
     raise UserError(f'{path} contains no trees')
