@@ -10,7 +10,7 @@ import json, os, re, shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
-from .cpu import optimize_for_inference
+from .cpu_decoding import optimize_for_inference
 from .data.tokenizer import Tokenizer, _tokenizer_files
 from .model.pretrained import (
     _validate_config, _check_weights_config, load_weights)

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_inference, optimize_for_training
-from annotated_transformer.inference.beam_search import beam_search
+from annotated_transformer.cpu import _BatchedAttention, _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_training
+from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.layers import Stack
 from annotated_transformer.model.transformer import Transformer
@@ -174,16 +174,32 @@ def test_a_run_has_the_cheaper_dropout(tmp_path):
         decoders.append(type(load_model(out).decoder))
     assert decoders[0] is not Stack and decoders[1] is Stack
 
-@pytest.mark.parametrize('beam', [1, 3, 7])
-@pytest.mark.parametrize('settings', [{}, dict(norm='pre', positions='learned', max_len=40)])
-def test_prefixes_side_by_side_find_the_same(beam, settings):
+@pytest.mark.parametrize('settings', [{}, dict(norm='pre'), dict(h=2, d_k=48, d_v=40)])
+def test_attention_by_two_products(settings, monkeypatch):
+    "The gradient of every weight is that of the fused kernel, padding included; a query without any key goes the usual way."
     torch.manual_seed(0)
-    plain = Transformer(TransformerConfig(30, N=2, d_model=16, d_ff=32, h=2, **settings)).double().eval()
-    with torch.no_grad(): plain.output_projection.weight.mul_(2)
-    src = torch.randint(4, 30, (9, 8)).masked_fill(torch.arange(8) >= torch.arange(1, 10).clamp(max=8)[:, None], 0)
-    tuned = optimize_for_inference(deepcopy(plain))
-    assert type(tuned.decoder) is not type(plain.decoder) and list(tuned.state_dict()) == list(plain.state_dict())
-    both = [beam_search(m, src, beam, max_extra_tokens=8, bos_id=2, eos_id=3) for m in (plain, tuned)]
-    assert [[h.ids for h in hs] for hs in both[0]] == [[h.ids for h in hs] for hs in both[1]]
-    assert len({len(hs[0].ids) for hs in both[0]}) > 1                                      # sources leave the batch at different steps
-    for a, b in zip(*both): assert_close([h.log_prob for h in a], [h.log_prob for h in b], rtol=0, atol=1e-10)
+    plain = Transformer(replace(WIDE, P_drop=0., **settings))
+    batched = deepcopy(plain)
+    _replace_modules(batched, MultiHeadAttention, _BatchedAttention)
+    assert [*batched.state_dict()] == [*plain.state_dict()]
+    src, tgt = (torch.randint(1, 2000, (160, n)) for n in (14, 16))
+    src[::3, 9:] = 0
+    fused, kernel = [], F.scaled_dot_product_attention
+    def counted(*args): fused.append(1); return kernel(*args)
+    def gradients(model): return torch.autograd.grad(model.loss(src, tgt)[0] / 1000, [*model.parameters()])
+    theirs = gradients(plain)
+    monkeypatch.setattr(F, 'scaled_dot_product_attention', counted)
+    for a, b in zip(theirs, gradients(batched)): assert_close(a, b, rtol=1e-3, atol=1e-4)
+    assert not fused
+    src[0] = 0                                                         # nothing to attend to
+    assert_close(batched(src, tgt[:, 1:]), plain(src, tgt[:, 1:]), rtol=1e-3, atol=1e-3)
+    assert fused
+
+@pytest.mark.parametrize('change', [dict(P_attn=.1), dict(n=60), dict(batch=4)])
+def test_attention_that_is_left_to_the_kernel(change, monkeypatch):
+    fused, kernel = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(F, 'scaled_dot_product_attention', lambda *args: fused.append(1) or kernel(*args))
+    layer = _BatchedAttention(MultiHeadAttention(256, 4, P_attn=change.get('P_attn', 0.)))
+    x = torch.randn(change.get('batch', 160), change.get('n', 14), 256)
+    layer(x, x, x)
+    assert fused

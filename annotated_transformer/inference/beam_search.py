@@ -15,7 +15,7 @@ from torch import Tensor
 from ..utils.validation import (
     UserError, validate_fields, _check_host_memory)
 from ..model.seq2seq import Seq2SeqModel, check_incremental
-from ..cpu import _top_k
+from ..cpu_decoding import _top_k
 
 # Shapes: B sources that are searched, n prefixes of each, R = B·n rows of the states,
 # t tokens of a prefix (bos counted), V tokens of the vocabulary

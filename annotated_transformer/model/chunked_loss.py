@@ -71,7 +71,7 @@ def chunked_loss(
     device, weights = hidden_states.device.type, _trained_weights(projection)
     half = (torch.is_autocast_enabled(device)
             and torch.get_autocast_dtype(device) == torch.float16)
-    if half or not weights: return label_smoothed_loss(
+    if half or not weights or target.numel() <= chunk_size: return label_smoothed_loss(
         projection(hidden_states), target, eps_ls, pad_id)[0]
     return _ChunkedLoss.apply(
         projection, hidden_states.flatten(0, 1), target.flatten(), chunk_size,

@@ -55,7 +55,8 @@ class Seq2SeqModel(nn.Module):
         tgt:Tensor,       # target ids, shifted right (B, T_q)
     ) -> Tensor:          # logits (B, T_q, V)
         "Logits of every target position, with teacher forcing."
-        return self.output_projection(self.hidden_states(src, tgt))
+        x = self.hidden_states(src, tgt)                               # (B, T_q, d)
+        return self.output_projection(x)
 
     def init_state(self,
         src:Tensor,       # source ids (R, T_k)

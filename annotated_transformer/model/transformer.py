@@ -29,6 +29,7 @@ class Transformer(Seq2SeqModel):
     To change a part, override its `make_…` method in a subclass."""
     config_class = TransformerConfig
     cache_class:type['DecoderCache']   # assigned below, after its definition
+    output_projection:OutputProjection
 
     def __init__(self,
         config:TransformerConfig,  # hyper-parameters

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from annotated_transformer.cpu import optimize_for_inference
+from annotated_transformer.cpu_decoding import optimize_for_inference
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.inference.sampling import sample
 from annotated_transformer.model.attention import MultiHeadAttention
