@@ -174,7 +174,7 @@ def test_a_run_has_the_cheaper_dropout(tmp_path):
         decoders.append(type(load_model(out).decoder))
     assert decoders[0] is not Stack and decoders[1] is Stack
 
-@pytest.mark.parametrize('settings', [{}, dict(norm='pre'), dict(h=2, d_k=48, d_v=40)])
+@pytest.mark.parametrize('settings', [{}, dict(norm='pre'), dict(h=2, d_k=128, d_v=96)])
 def test_attention_by_two_products(settings, monkeypatch):
     "The gradient of every weight is that of the fused kernel, padding included; a query without any key goes the usual way."
     torch.manual_seed(0)
