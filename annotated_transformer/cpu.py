@@ -122,7 +122,7 @@ def choose_matmul_backend(
     max_seconds:float=.15,  # of measuring, roughly
 ) -> str:                   # 'onednn' or 'pytorch'
     """Measure which BLAS back end is faster here, forward and backward, with PyTorch's
-    current number of threads. oneDNN has to be 10 % faster."""
+    current number of threads. oneDNN has to be 5 % faster."""
     if not is_onednn_available(): return 'pytorch'
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     rows = min(2048, 2**28 // d_model**2 + 1)
@@ -137,7 +137,7 @@ def choose_matmul_backend(
             start = clock()
             torch.autograd.grad(linear(x, weight, None), (x, weight), grad)
             seconds[linear] = min(seconds[linear], clock() - start)
-    return 'onednn' if seconds[F.linear] > 1.1 * seconds[onednn_linear] else 'pytorch'
+    return 'onednn' if seconds[F.linear] > 1.05 * seconds[onednn_linear] else 'pytorch'
 
 # %% ../nbs/library/cpu.ipynb #shared-dropout
 class _FastDropout(nn.Dropout):
