@@ -116,6 +116,8 @@ def _mask_log_probs(
     if allowed_mask is not None: log_probs.masked_fill_(~allowed_mask, -math.inf)
 
 # %% ../../nbs/61a_generation.ipynb #ready
+_MAX_EXTRA_TOKENS = 50   # default of `max_extra_tokens`
+
 def _check_search(
     beam:int,      # 1 to 10,000
     alpha:float,   # 0 to 10
@@ -208,7 +210,7 @@ def beam_search(
     src:Tensor,                              # source ids with eos, padded (B, T_k)
     beam:int=4,                          # prefixes of each source; 1 is greedy decoding
     alpha:float=0.6,                         # length penalty
-    max_extra_tokens:int=50,                 # target tokens beyond the source's length
+    max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # target tokens beyond the source's length
     n_best:int|None=None,         # hypotheses to return, fewer are faster; None: `beam`
     # called at each step with the indices of the unfinished sources (B,) and their
     # prefixes, bos first (B, n, t): which tokens may follow (B, n, V), or None for all

@@ -18,28 +18,31 @@ from ..utils.io import atomic_write_text
 from ..run_directory import RunDirectory
 from ..utils.validation import NonFiniteError
 
-# %% ../../nbs/library/training/metrics_log.ipynb #log
+# %% ../../nbs/library/training/metrics_log.ipynb #metrics-logger
 class MetricsLogger:
-    """Write metrics.jsonl, the progress bar and accelerate's trackers.
-    A context manager: it closes the bar."""
+    """Write metrics.jsonl, update the progress bar and accelerate's trackers.
+    A context manager: it closes the bar. The key `loss` is the training loss to log, by
+    default label-smoothed; `valid_loss` is not smoothed."""
     def __init__(self,
         run_dir:str|os.PathLike,
-        initial_step:int,         # steps already done; later lines of the file are cut
+        initial_step:int,         # steps already done; later lines are deleted
         max_steps:int,            # steps of the whole run
         steps_per_epoch:int,
         accelerator:Accelerator,  # only its main process writes
     ):
         run = RunDirectory(run_dir)
         self.path, self.steps_per_epoch = run.metrics_file, steps_per_epoch
-        self.accelerator, self.main = accelerator, accelerator.is_main_process
+        self.accelerator = accelerator
+        self.is_main_process = accelerator.is_main_process
         lines = run.metrics(initial_step)
-        if self.main:
+        if self.is_main_process:
             atomic_write_text(self.path, ''.join(json.dumps(m) + '\n' for m in lines))
-        self.postfix:dict[str, str] = {}                       # of the progress bar
+        self.postfix:dict[str, str] = {}                       # shown on the bar
         self.buffer:list[tuple[int, Tensor, int, Tensor]] = []  # steps not yet logged
         self.start_time = time.perf_counter()
         self.valid_losses = [m['valid_loss'] for m in lines if 'valid_loss' in m]
-        self.bar = tqdm(total=max_steps, initial=initial_step, disable=not self.main,
+        self.bar = tqdm(total=max_steps, initial=initial_step,
+                        disable=not self.is_main_process,
                         desc=Path(run_dir).name, mininterval=.5)
 
     def __enter__(self) -> 'MetricsLogger': return self
@@ -47,12 +50,12 @@ class MetricsLogger:
 
     def update(self,
         step:int,
-        loss:Tensor,       # summed over n target tokens, a scalar
-        n:int,             # target tokens of the batch
+        loss:Tensor,       # summed over the target tokens, a scalar
+        num_tokens:int,    # target tokens of the batch
         grad_norm:Tensor,  # a scalar
     ) -> None:
-        "Buffer one step. The tensors are not read, so a GPU need not be waited for."
-        self.buffer.append((step, loss, n, grad_norm))
+        "Buffer one step, without synchronising with the GPU."
+        self.buffer.append((step, loss, num_tokens, grad_norm))
         self.bar.update()
 
     def write(self,
@@ -60,7 +63,7 @@ class MetricsLogger:
         **metrics:Any,  # name → value, for JSON
     ) -> None:
         "Append one line to the file, and send it to the bar and the trackers."
-        if self.main:
+        if self.is_main_process:
             with open(self.path, 'a') as f:
                 f.write(json.dumps(dict(step=step, **metrics)) + '\n')
         self.accelerator.log(metrics, step)
@@ -75,32 +78,32 @@ class MetricsLogger:
         """Log the means over the buffered steps.
         Raises NonFiniteError naming the first step whose loss is not finite."""
         steps, loss_sums, tokens, grad_norms = zip(*self.buffer)
-        losses, n = torch.stack(loss_sums).tolist(), sum(tokens)
+        losses, num_tokens = torch.stack(loss_sums).tolist(), sum(tokens)
         for step, loss in zip(steps, losses):
             if not math.isfinite(loss):
                 epoch, batch = divmod(step - 1, self.steps_per_epoch)
                 raise NonFiniteError(
                     f'the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) '
-                    f'is {loss}: earlier checkpoints are sound; lower peak_lr, or set '
-                    'max_grad_norm')
-        self.write(step=steps[-1], loss=sum(losses) / n, lr=lr,
+                    f'is {loss}: earlier checkpoints are unaffected; lower peak_lr, or '
+                    'set max_grad_norm')
+        self.write(step=steps[-1], loss=sum(losses) / num_tokens, lr=lr,
                    grad_norm=torch.stack(grad_norms).mean().item(),
-                   tokens_per_s=n / (time.perf_counter() - self.start_time))
+                   tokens_per_s=num_tokens / (time.perf_counter() - self.start_time))
         self.buffer, self.start_time = [], time.perf_counter()
 
     def log_validation(self,
         step:int,
         loss:float,      # nats per token
-        accuracy:float,  # share of tokens ranked first
+        accuracy:float,  # share of tokens with argmax = label, 0 to 1
     ) -> bool:           # True if this is the best validation loss so far
         "Log one validation."
         self.write(step, valid_loss=loss, valid_ppl=math.exp(min(loss, 700)),
                    valid_accuracy=accuracy)
         self.valid_losses.append(loss)
-        return self.evals_since_best == 0
+        return self.validations_since_best == 0
 
     @property
-    def evals_since_best(self) -> int:
+    def validations_since_best(self) -> int:
         "Validations since the best one, for early stopping."
         if not self.valid_losses: return 0
         return (len(self.valid_losses) - 1
@@ -113,7 +116,7 @@ def plot_metrics(
 ) -> Any:         # the axes
     "Plot training and validation loss against the step."
     metrics = RunDirectory(run_dir).metrics()
-    for key, label in dict(loss='training, smoothed targets',
+    for key, label in dict(loss='training (label-smoothed)',
                            valid_loss='validation').items():
         points = [(m['step'], m[key]) for m in metrics if key in m]
         ax = lineplot([x for x, _ in points], {label: [y for _, y in points]},
@@ -122,25 +125,25 @@ def plot_metrics(
     ax.legend(frameon=False)
     return ax
 
-# %% ../../nbs/library/training/metrics_log.ipynb #due
+# %% ../../nbs/library/training/metrics_log.ipynb #save-schedule
 class _SaveSchedule:
-    "When to write a checkpoint: every so many minutes, epochs or steps."
+    "When to write a checkpoint: every N minutes, epochs or steps."
     def __init__(self,
-        every:str,            # '10 minutes', '1 epoch', '500 steps'
+        save_every:str,       # '10 minutes', '1 epoch', '500 steps'
         steps_per_epoch:int,
     ):
-        n, unit = every.split()
+        n, unit = save_every.split()
         self.time_based, self.last_save = unit.startswith('minute'), time.monotonic()
         self.interval = int(n) * (                                  # seconds or steps
             60 if self.time_based
             else steps_per_epoch if unit.startswith('epoch') else 1)
 
-    def due_at_step(self, step:int) -> bool:
+    def is_step_due(self, step:int) -> bool:
         "Whether a schedule in steps or epochs is due: the same in every process."
         return not self.time_based and step % self.interval == 0
 
-    def due_by_time(self) -> bool:
-        "Whether a schedule in minutes is due; if so, the interval starts again."
+    def reset_if_elapsed(self) -> bool:
+        "Whether a schedule in minutes is due; if so, its interval starts again."
         due = self.time_based and time.monotonic() - self.last_save >= self.interval
         if due: self.last_save = time.monotonic()
         return due
