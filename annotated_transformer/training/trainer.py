@@ -15,9 +15,9 @@ from accelerate.utils import DistributedType
 from datasets import DatasetDict
 from torch import Tensor, nn
 from .checkpoint import (
-    average_checkpoints, load_checkpoint, save_checkpoint, _unwrap)
+    average_checkpoints, load_checkpoint, save_checkpoint, _SaveSchedule, _unwrap)
 from ..utils.validation import UserError, _check_host_memory
-from .metrics_log import _SaveSchedule, MetricsLogger
+from .metrics_log import MetricsLogger
 from .optimizer import learning_rate, make_optimizer
 from ..data.batching import Batches
 from ..data.preprocessing import load_batches

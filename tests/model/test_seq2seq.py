@@ -72,6 +72,12 @@ def test_an_attention_with_positions_is_decoded_as_it_is_trained(kind, positions
     if kind in (Rotary, Distance):                                                         # it does see positions
         assert (model(MultiHeadAttention, positions=positions)(SRC, TGT) - m(SRC, TGT)).abs().max() > 1e-3
 
+def test_incremental_logits_take_any_first_token():
+    m = model(MultiHeadAttention)
+    for first in (2, 2, 2), (2, 9, 4):
+        tgt = TGT.clone(); tgt[:, 0] = torch.tensor(first)
+        torch.testing.assert_close(incremental_logits(m, SRC, tgt), m(SRC, tgt), rtol=0, atol=1e-5)
+
 def test_cross_attention_is_given_the_position_of_the_query():
     "A position-aware attention in every place decodes step by step as it is trained."
     class Everywhere(Transformer):
