@@ -116,8 +116,6 @@ def _mask_log_probs(
     if allowed_mask is not None: log_probs.masked_fill_(~allowed_mask, -math.inf)
 
 # %% ../../nbs/61a_generation.ipynb #ready
-_MAX_EXTRA_TOKENS = 50   # default of `max_extra_tokens`
-
 def _check_search(
     beam:int,      # 1 to 10,000
     alpha:float,   # 0 to 10
@@ -204,6 +202,8 @@ def _run_beam_search(
     return hypotheses
 
 # %% ../../nbs/61a_generation.ipynb #beam-search
+_MAX_EXTRA_TOKENS = 50   # default of `max_extra_tokens`
+
 @torch.no_grad()
 def beam_search(
     models:Seq2SeqModel|list[Seq2SeqModel],  # a list is an ensemble
