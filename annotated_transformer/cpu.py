@@ -178,7 +178,7 @@ class _BatchedAttention(MultiHeadAttention):
         K:Tensor,               # (B, h, T_k, d_k)
         V:Tensor,               # (B, h, T_k, d_v)
         mask:Tensor|None=None,  # True = may attend, broadcastable to (B, h, T_q, T_k)
-        start:int=0,            # position of the first query
+        start_pos:int=0,        # position of the first query
     ) -> Tensor:                # (B, h, T_q, d_v)
         "As `MultiHeadAttention.attend`."
         (B, h, T_q, d_k), T_k = Q.shape, K.size(-2)
@@ -187,7 +187,7 @@ class _BatchedAttention(MultiHeadAttention):
             or T_q * T_k > 2048 or Q.numel() < 2**19
             or self.training and self.dropout.p > 0 or torch.compiler.is_compiling()
             or mask is not None and not mask.any(-1).all())
-        if fallback: return super().attend(Q, K, V, mask, start)
+        if fallback: return super().attend(Q, K, V, mask, start_pos)
         bias = Q.new_zeros(1)
         if mask is not None:
             bias = Q.new_zeros(mask.shape).masked_fill_(~mask, -1e30)

@@ -66,7 +66,8 @@ class ScheduleConfig:
     # learning rate after warm-up; that of equation 3 of the paper if None
     peak_lr: _PositiveFloat | None = None
     # learning rate schedule after warm-up
-    lr_scheduler_type: Literal['inverse_sqrt', 'cosine', 'constant'] = 'inverse_sqrt'
+    lr_scheduler_type: Literal[
+        'inverse_sqrt', 'cosine', 'constant_with_warmup'] = 'inverse_sqrt'
 
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class CheckpointConfig:

@@ -23,7 +23,7 @@ if TYPE_CHECKING: from annotated_transformer.recipe import Recipe
 
 # %% ../nbs/library/run_directory.ipynb #run-directory
 WEIGHTS_FILE = 'model.safetensors'    # of a checkpoint, and of a finished run
-_TRAINING_STATE_FILE = 'training.pt'  # of a checkpoint
+_TRAINING_STATE_FILE = 'training_state.pt'  # of a checkpoint
 _CHECKSUMS_FILE = 'SHA256SUMS'        # of the two files of a checkpoint
 
 class RunLockedError(FileExistsError):
@@ -87,7 +87,7 @@ class RunDirectory:
         kind:str='step',  # 'step' (saved on schedule), 'interrupted', or '*' for both
     ) -> list[Path]:      # oldest first
         """Checkpoint folders such as `checkpoints/step-00001234`, each with
-        model.safetensors, training.pt and SHA256SUMS."""
+        model.safetensors, training_state.pt and SHA256SUMS."""
         return sorted(self.checkpoint_dir.glob(f'{kind}-????????'),
                       key=lambda p: p.name[-8:])
 

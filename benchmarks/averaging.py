@@ -11,7 +11,7 @@ from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
 from annotated_transformer.data.batching import Batches
 from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.training.train_step import Objective, validate
+from annotated_transformer.training.train_step import ModelWithLoss, validate
 from annotated_transformer.model.transformer import Transformer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,7 +30,7 @@ def load_weights(path):
 
 def loss(vector):
     vector_to_parameters(vector.float(), model.parameters())
-    return validate(Objective(model), batches, accelerator)[0]
+    return validate(ModelWithLoss(model), batches, accelerator)[0]
 
 corners = [load_weights(paths[i]) for i in (0, len(paths) // 2, -1)]
 a, u, v = corners[0], corners[1] - corners[0], corners[2] - corners[0]

@@ -26,7 +26,7 @@ from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
     _linear_onednn, choose_matmul_backend, is_onednn_available, optimize_for_training)
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.training.train_step import Objective, train_step
+from annotated_transformer.training.train_step import ModelWithLoss, train_step
 from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
 
@@ -124,7 +124,7 @@ def prepare_model(name, c, a, accelerator):
     optimizer = adam(model) if one_update is train_step else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
     params = n_parameters(model)
-    if one_update is train_step: model = Objective(model if isinstance(model, Seq2SeqModel) else Peer(model, c).train())
+    if one_update is train_step: model = ModelWithLoss(model if isinstance(model, Seq2SeqModel) else Peer(model, c).train())
     model, optimizer = accelerator.prepare(model, optimizer)
     if a.compile: model = torch.compile(model, dynamic=True)
     more = () if one_update is train_step else (c.eps_ls,)

@@ -83,7 +83,7 @@ def explain_examples(translator, sources, gold, predictions, n=3):
             src, other = translator.encode([text])[0][None], second if correct else g
             a, b = (ids[0] for ids in t.encode([label, other]))
             for m in attention: m.need_weights = True
-            model.logits(model.embed_tokens(src), src)
+            model.forward_embeddings(model.embed_tokens(src), src)
             weights = [m.attn_weights[0].mean((0, 1)).tolist() for m in attention]                        # of a layer: (h, T, T) → (T,)
             for m in attention: m.need_weights = False
             rows.append(dict(seen=weights, tokens=t.src_tokenizer.convert_ids_to_tokens(src[0].tolist()), label=label, other=other, right=g, p=p, relevance=integrated_gradients(model, src, a, b).tolist()))

@@ -16,7 +16,7 @@ from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.training.trainer import train
-from annotated_transformer.training.train_step import Objective, validate
+from annotated_transformer.training.train_step import ModelWithLoss, validate
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--captions', required=True, help='folder of Multi30k')
@@ -26,7 +26,7 @@ p.add_argument('--out', help='write the results to this JSON file, too')
 
 # changes to the recipe of the models that fine-tuning begins with, of which the best by validation is taken; and of what is compared
 PRETRAINING = [dict(max_steps=800, max_tokens=4096, peak_lr=1e-3, warmup_steps=200), dict(max_steps=300, max_tokens=4096, peak_lr=3e-3, warmup_steps=100)]
-FINE_TUNING = dict(max_steps=120, max_tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant', save_every='10 steps', average_checkpoints=1, seed=1)
+FINE_TUNING = dict(max_steps=120, max_tokens=4096, peak_lr=1e-3, warmup_steps=20, lr_scheduler_type='constant_with_warmup', save_every='10 steps', average_checkpoints=1, seed=1)
 
 def format_overrides(changes): return ' '.join(f'{k}={v}' for k, v in changes.items())
 
@@ -44,7 +44,7 @@ def validation_curve(run, begins_with=None):
     points = [(m['step'], m['valid_loss'] * share) for m in RunDirectory(run).metrics() if 'valid_loss' in m]
     if begins_with:
         model = load_model(begins_with)
-        points = [(0, validate(Objective(model), valid, Accelerator(cpu=True))[0] * share)] + points
+        points = [(0, validate(ModelWithLoss(model), valid, Accelerator(cpu=True))[0] * share)] + points
     return dict(updates=[s for s, _ in points], nats_per_character=[x for _, x in points], characters_per_token=1 / share)
 
 def last_loss(run):

@@ -22,7 +22,7 @@ from annotated_transformer.run_directory import RunDirectory, load_model, RunLoc
 from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.training.train_step import Objective, validate
+from annotated_transformer.training.train_step import ModelWithLoss, validate
 from annotated_transformer.analysis.table_3 import (
     _effective_rank, TABLE_3, table3_recipe, verdicts)
 from recording import add_corpus, provenance, read_arguments
@@ -81,7 +81,7 @@ def train_row(run, row, seed, a):
 def score(run, recipe):
     "Loss of the averaged model on the validation split, BLEU on the test split, and what its heads look like."
     model, lines = load_model(run), RunDirectory(run).metrics()
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(ModelWithLoss(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     scores, _ = evaluate(Translator.from_pretrained(run), *load_test_split(run))
     return dict(loss=loss, accuracy=accuracy, parameters=count_parameters(recipe.model)) | attention_statistics(model.eval(), run) | {
         k: v for k, v in scores.items() if k != 'sentences/s'} | dict(

@@ -21,7 +21,7 @@ from annotated_transformer.inference.metrics import paired_bootstrap
 from annotated_transformer.data.text_files import read_parallel
 from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
-from annotated_transformer.training.train_step import Objective, validate
+from annotated_transformer.training.train_step import ModelWithLoss, validate
 from annotated_transformer.analysis.variants import build_variant, _VARIANTS
 from recording import ResultCache, provenance, read_arguments
 
@@ -46,7 +46,7 @@ def train_variant(run, name, seed, a):
         model.load_state_dict(load_weights(RunDirectory(run).weights_file(), model), strict=False)
         model.eval()
     except NonFiniteError as e: return lost(str(e))
-    with torch.no_grad(): loss, accuracy = validate(Objective(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
+    with torch.no_grad(): loss, accuracy = validate(ModelWithLoss(model), load_batches(run / 'data/valid', max(recipe.data.max_tokens, recipe.model.max_len), 0, 0), Accelerator(cpu=True))
     if not math.isfinite(loss): return lost('loss of the averaged model')
     return dict(loss=loss, accuracy=accuracy, curve=curve(), largest_gradient=max(m['grad_norm'] for m in RunDirectory(run).metrics() if 'grad_norm' in m))
 

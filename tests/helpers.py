@@ -79,7 +79,7 @@ def corrupt_weights(path, transform, checksums=None):
     with safetensors.safe_open(path, 'pt') as file: metadata = file.metadata()
     weights = safetensors.torch.load_file(path)
     safetensors.torch.save_file(transform(weights) or weights, path, metadata)
-    if checksums: checksums.write_text(''.join(f'{_sha256_file(path.parent / n)}  {n}\n' for n in ('model.safetensors', 'training.pt')))
+    if checksums: checksums.write_text(''.join(f'{_sha256_file(path.parent / n)}  {n}\n' for n in ('model.safetensors', 'training_state.pt')))
 
 def train_undertrained_run(capfd, folder, positions):
     "A run of few steps, whose translations do not end, with few positions."

@@ -22,7 +22,7 @@ from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.run_setup import _init_model
-from annotated_transformer.training.train_step import Objective, enable_gradient_checkpointing, train_step
+from annotated_transformer.training.train_step import ModelWithLoss, enable_gradient_checkpointing, train_step
 from annotated_transformer.training.trainer import train
 
 
@@ -63,7 +63,7 @@ def ids(n=32): return (torch.randint(1, 2000, (n, 33), generator=torch.Generator
 def trained(model, steps=2, prepare=lambda accelerator, *both: accelerator.prepare(*both), **options):
     "The losses of some updates, and the weights after them."
     accelerator, model = Accelerator(cpu=True), model.train()
-    prepared, optimizer = prepare(accelerator, Objective(model), adam(model))
+    prepared, optimizer = prepare(accelerator, ModelWithLoss(model), adam(model))
     for group in optimizer.param_groups: group['lr'] = 1e-3
     torch.manual_seed(0)
     losses = [train_step(prepared, optimizer, *ids(), accelerator)[0].item() for _ in range(steps)]

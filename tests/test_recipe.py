@@ -40,7 +40,7 @@ def test_no_field_has_two_homes(monkeypatch):
     (dict(max_steps='6'), "max_steps='6' must be a valid integer"), (dict(max_steps=True), 'max_steps=True must be a valid integer'), (dict(max_steps=6.), 'max_steps=6.0 must be a valid integer'),
     (dict(peak_lr=float('nan')), 'peak_lr=nan must be a finite number'), (dict(peak_lr=True), 'peak_lr=True must be'), (dict(max_grad_norm=0), 'max_grad_norm=0 must be greater than 0'),
     (dict(gradient_checkpointing=1), 'gradient_checkpointing=1 must be a valid boolean'), (dict(average_checkpoints=0), 'average_checkpoints=0 must be greater than or equal to 1'), (dict(early_stopping_patience=0), 'early_stopping_patience=0 must be'),
-    (dict(optimizer='adamax'), "optimizer='adamax' must be 'adam', 'adamw' or 'sgd'"), (dict(lr_scheduler_type='linear'), "must be 'inverse_sqrt', 'cosine' or 'constant'"),
+    (dict(optimizer='adamax'), "optimizer='adamax' must be 'adam', 'adamw' or 'sgd'"), (dict(lr_scheduler_type='linear'), "must be 'inverse_sqrt', 'cosine' or 'constant_with_warmup'"),
     (dict(weight_decay=.1), "weight_decay needs optimizer='adamw' or 'sgd'"), (dict(momentum=.9), "momentum needs optimizer='sgd'"), (dict(seed=2**23), 'seed=8388608 must be less than'),
     (dict(save_every='often'), "save_every='often': write '10 minutes'"), (dict(N='1'), "N='1': must be int"),
     (dict(max_stepz=3), "unknown field 'max_stepz': did you mean 'max_steps'?"), (dict(rotary=3), "unknown field 'rotary': use one of N, P_attn"), (dict(preprocessing='labels'), "preprocessing='labels' needs src_vocab_size")])

@@ -15,7 +15,7 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory, load_model
 
-FILES = {name: 'run_directory.py' for name in ('config.json', 'model.safetensors', 'best.safetensors', 'metrics.jsonl', 'checkpoints', 'training.pt', 'SHA256SUMS')} | {
+FILES = {name: 'run_directory.py' for name in ('config.json', 'model.safetensors', 'best.safetensors', 'metrics.jsonl', 'checkpoints', 'training_state.pt', 'SHA256SUMS')} | {
     'tokenizer.model': 'data/tokenizer.py', 'source.model': 'data/tokenizer.py', '.lock': 'utils/io.py'}
 
 @pytest.mark.parametrize('name', FILES)

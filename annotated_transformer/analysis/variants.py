@@ -41,8 +41,8 @@ def _add_attention_biases(model:Transformer) -> None:
 _Variant = tuple[dict[str, Any], Callable[[Transformer], None]|None]
 _WARMUP_GRID:dict[str, _Variant] = {
     f'{norm}-norm, {N} layers, {"" if warmup > 1 else "no "}warm-up':
-        (dict(norm=norm, N=N, d_model=64, d_ff=256, h=4, lr_scheduler_type='constant',
-              peak_lr=0.002, warmup_steps=warmup), None)
+        (dict(norm=norm, N=N, d_model=64, d_ff=256, h=4, peak_lr=0.002,
+              lr_scheduler_type='constant_with_warmup', warmup_steps=warmup), None)
         for norm in ('post', 'pre') for N in (3, 12) for warmup in (400, 1)}
 _VARIANTS:dict[str, _Variant] = {
     'base': ({}, None),

@@ -36,8 +36,9 @@ def _write_export(
     for path in (*_tokenizer_files(run.path), *configs): shutil.copy(path, out)
     weights_file = run.weights_file(weights)
     if format == 'safetensors': shutil.copy(weights_file, out / WEIGHTS_FILE)
-    (out / 'exported.json').write_text(json.dumps(dict(
-        model=_sha256_file(weights_file), format=format, quantization=quantization)))
+    (out / 'export_info.json').write_text(json.dumps(dict(
+        weights_sha256=_sha256_file(weights_file), format=format,
+        quantization=quantization)))
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 from .main import _require_translation_model, main
 from .streams import _read_line_batches
-from ..export.ctranslate2 import CTranslate2
+from ..export.ctranslate2 import CTranslate2Translator
 from ..inference.beam_search import _check_search
 from ..inference.translator import Translator
 from ..utils.io import _open_maybe_compressed, _write_line
@@ -52,7 +52,8 @@ def _load_translator(
 ) -> Translator:
     """Load a translation model, or an ensemble. Raises ValueError on an unknown engine,
     an ensemble with ctranslate2, or another kind of model."""
-    engines: dict[str, Any] = dict(pytorch=Translator, ctranslate2=CTranslate2)
+    engines: dict[str, Any] = dict(
+        pytorch=Translator, ctranslate2=CTranslate2Translator)
     validate_fields(dict(engine=engine), 'engine', choices=engines)
     runs = run_dir.split(',')
     if '' in map(str.strip, runs):

@@ -15,6 +15,7 @@ from datasets import load_from_disk
 from ..run_directory import RunDirectory, WEIGHTS_FILE
 from ..data.tokenizer import Tokenizer
 from .marian_weights import _marian_state_dict
+from ..inference.beam_search import _MAX_EXTRA_TOKENS
 from ..model.config import TransformerConfig
 from ..model.transformer import Transformer
 from ..utils.validation import UserError
@@ -101,7 +102,7 @@ def _config_files(
                decoder_start_token_id=t.bos_id, forced_eos_token_id=t.eos_id)
     def both(name:str, value:int) -> dict[str, Any]:
         return {f'encoder_{name}': value, f'decoder_{name}': value}
-    limit = c.max_len + 50                     # ours: the source's length and 50
+    limit = c.max_len + _MAX_EXTRA_TOKENS           # as in `beam_search`
     return dict(
         config=dict(
             architectures=['MarianMTModel'], model_type='marian', d_model=c.d_model,

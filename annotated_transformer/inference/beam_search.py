@@ -192,13 +192,15 @@ def _run_beam_search(
     return hypotheses
 
 # %% ../../nbs/61a_generation.ipynb #beam-search
+_MAX_EXTRA_TOKENS = 50   # default of `max_extra_tokens`
+
 @torch.no_grad()
 def beam_search(
     models:Seq2SeqModel|list[Seq2SeqModel],  # a list is an ensemble
     src:Tensor,                              # source ids with eos, padded (B, T_k)
     beam:int=4,                          # prefixes of each source; 1 is greedy decoding
     alpha:float=0.6,                         # length penalty
-    max_extra_tokens:int=50,                 # target tokens beyond the source's length
+    max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # target tokens beyond the source's length
     n_best:int|None=None,         # hypotheses to return, fewer are faster; None: `beam`
     # called at each step with the indices of the unfinished sources (B,) and their
     # prefixes, bos first (B, n, t): which tokens may follow (B, n, V), or None for all

@@ -12,7 +12,7 @@ import torch
 from datasets import load_from_disk
 from ..run_directory import RunDirectory
 from annotated_transformer.inference.metrics import (
-    score_translations, _exact_match, _make_bleu_metric, tokenized_bleu,
+    score_translations, _format_exact_match, _make_bleu_metric, tokenized_bleu,
     _bleu_tokenizer)
 from .translator import Translator
 from ..model.seq2seq import Seq2SeqModel
@@ -30,7 +30,7 @@ def evaluate(
 # scores, name → value; the translations
 ) -> tuple[dict[str, float|str], list[str]]:
     """Translate and score a test set: `score_translations`, sentences per second, and
-    exact matches. Raises UserError as `score_translations`."""
+    exact matches. Raises ValueError as `score_translations`."""
     references = [*map(_replace_newlines, references)]     # as `postprocess` does
     lang, start_time = translator.config['target_lang'], time.perf_counter()
     outputs = [best for (best, _), in translator.n_best(
@@ -41,7 +41,7 @@ def evaluate(
     scores = score_translations(
         hypotheses, references, lang, lowercase, outputs if lowercase else None,
         tokenize or _bleu_tokenizer(lang, translator.config['dataset']))
-    exact = _exact_match(hypotheses, references, lowercase)
+    exact = _format_exact_match(hypotheses, references, lowercase)
     return scores | {'sentences/s': speed, 'exact match': exact}, hypotheses
 
 # %% ../../nbs/library/inference/evaluation.ipynb #eval-bleu
@@ -79,7 +79,7 @@ def load_test_split(
     run_dir:str|os.PathLike,
 ) -> tuple[list[str], list[str]]:  # sources, references
     """The raw test sentences that training put aside in the run directory.
-    Raises UserError if they are missing or corrupt."""
+    Raises ValueError if they are missing or corrupt."""
     path = RunDirectory(run_dir).data / 'test'
     try: test = load_from_disk(path)
     except (OSError, ValueError, LookupError, RuntimeError) as e:

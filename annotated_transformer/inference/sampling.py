@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 from .beam_search import (
-    Hypothesis, _next_log_probs, _prepare_search)
+    Hypothesis, _MAX_EXTRA_TOKENS, _next_log_probs, _prepare_search)
 from ..model.seq2seq import Seq2SeqModel, check_incremental
 from ..utils.validation import UserError
 
@@ -32,14 +32,14 @@ def sample(
     src:Tensor,                              # source ids with eos, padded (B, T_k)
     temperature:float=1.,                    # above 0; divides the logits
     top_p:float=1.,                          # above 0, at most 1; 1 keeps every token
-    max_extra_tokens:int=50,                 # target tokens beyond the source's length
+    max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # target tokens beyond the source's length
     *,
     bos_id:int,
     eos_id:int,
     generator:torch.Generator|None=None,
 # one for each source; log_prob and score are those of temperature 1 and top_p 1
 ) -> list[Hypothesis]:
-    "Sample one translation of each source. Raises UserError on a bad argument."
+    "Sample one translation of each source. Raises ValueError on a bad argument."
     models, limits = _prepare_search(models, src, max_extra_tokens)
     if temperature <= 0 or not 0 < top_p <= 1:
         raise UserError(f'{temperature=} must be above 0, '

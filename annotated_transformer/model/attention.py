@@ -33,39 +33,41 @@ def attention(
 # %% ../../nbs/32_attention.ipynb #multi-head
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, §3.2.2.
-    Raises ValueError if h does not divide d_model and d_k, d_v are not given."""
+    Raises ValueError if h does not divide d_model, unless d_k and d_v are both set."""
     def __init__(self,
-        d_model:int,        # width of the input and of the output
+        d_model:int,        # dimension of the input and of the output
         h:int,              # number of heads
-        d_k:int|None=None,  # width of a query or key in one head; d_model/h by default
-        d_v:int|None=None,  # width of a value in one head; d_model/h by default
+        d_k:int|None=None,  # dimension of a query or key per head; None: d_model/h
+        d_v:int|None=None,  # dimension of a value per head; None: d_model/h
         P_attn:float=0.,    # dropout on the weights: not in the paper
     ):
         super().__init__()
         if None in (d_k, d_v) and d_model % h:
             raise UserError(f'h={h} does not divide d_model={d_model}: '
-                             'give d_k and d_v')
+                             'set both d_k and d_v')
         d_k, d_v = d_k or d_model // h, d_v or d_model // h
         self.h, self.dropout = h, nn.Dropout(P_attn)
         self.W_Q = nn.Linear(d_model, h * d_k, bias=False)
         self.W_K = nn.Linear(d_model, h * d_k, bias=False)
         self.W_V = nn.Linear(d_model, h * d_v, bias=False)
         self.W_O = nn.Linear(h * d_v, d_model, bias=False)
-        self.need_weights = False                  # True: keep the weights of each call
-        self.attn_weights:Tensor|None = None       # of the last one (B, h, T_q, T_k)
+        # True: store attn_weights, without PyTorch's fused attention
+        self.need_weights = False
+        # attention weights of the last call (B, h, T_q, T_k)
+        self.attn_weights:Tensor|None = None
 
 # %% ../../nbs/32_attention.ipynb #multi-head-forward
 @patch
 def split_heads(self:MultiHeadAttention,
     x:Tensor,                  # (…, T, h·d)
 ) -> Tensor:                   # (…, h, T, d)
-    "Split the last dimension into heads, which become a dimension of the batch."
+    "Split the last dimension into heads, a new batch dimension."
     return x.unflatten(-1, (self.h, -1)).transpose(-3, -2)
 
 @patch
 def project_queries(self:MultiHeadAttention,
     query:Tensor,              # (B, T_q, d_model)
-    start:int=0,               # position of the first query
+    start_pos:int=0,           # of the first query; for relative or rotary positions
 ) -> Tensor:                   # (B, h, T_q, d_k)
     "The queries of all heads."
     return self.split_heads(self.W_Q(query))
@@ -74,7 +76,7 @@ def project_queries(self:MultiHeadAttention,
 def project_keys_values(self:MultiHeadAttention,
     key:Tensor,                # (B, T_k, d_model)
     value:Tensor,              # (B, T_k, d_model)
-    start:int=0,               # position of the first key
+    start_pos:int=0,           # of the first key; for relative or rotary positions
 ) -> tuple[Tensor, Tensor]:    # K (B, h, T_k, d_k), V (B, h, T_k, d_v)
     "The keys and values of all heads."
     return self.split_heads(self.W_K(key)), self.split_heads(self.W_V(value))
@@ -85,7 +87,7 @@ def attend(self:MultiHeadAttention,
     K:Tensor,                  # (B, h, T_k, d_k)
     V:Tensor,                  # (B, h, T_k, d_v)
     mask:Tensor|None=None,     # True = may attend, broadcastable to (B, h, T_q, T_k)
-    start:int=0,               # position of the first query; the first key's is 0
+    start_pos:int=0,           # of the first query; the first key's position is 0
 ) -> Tensor:                   # (B, h, T_q, d_v)
     "Equation 1 in every head; stores the weights if `need_weights` is set."
     if not self.need_weights: return F.scaled_dot_product_attention(
@@ -100,8 +102,8 @@ def forward(self:MultiHeadAttention,
     query:Tensor,                     # (B, T_q, d_model)
     key:Tensor,                       # (B, T_k, d_model)
     value:Tensor,                     # (B, T_k, d_model)
-    mask:Tensor|None=None,            # True = may attend, to (B, h, T_q, T_k)
-    cache:'KeyValueCache|None'=None,  # keys and values of the positions read before
+    mask:Tensor|None=None,            # True = may attend (B|1, h|1, T_q|1, T_k)
+    cache:'KeyValueCache|None'=None,  # keys and values of earlier positions
 ) -> Tensor:                          # (B, T_q, d_model)
     """Project, attend in every head, and project back. Raises TypeError if the mask
     is not boolean, ValueError if keys and values differ in number."""
@@ -109,11 +111,11 @@ def forward(self:MultiHeadAttention,
         raise ValueError(f'{key.size(-2)} keys but {value.size(-2)} values')
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f'mask is {mask.dtype}, must be torch.bool: True = may attend')
-    start = 0 if cache is None else cache.start              # of the queries
-    Q = self.project_queries(query, start)                   # (B, h, T_q, d_k)
+    start_pos = 0 if cache is None else cache.start_pos      # of the first query
+    Q = self.project_queries(query, start_pos)               # (B, h, T_q, d_k)
     K, V = (self.project_keys_values(key, value) if cache is None
             else cache.update(self, key, value))
-    out = self.attend(Q, K, V, mask, start)                  # (B, h, T_q, d_v)
+    out = self.attend(Q, K, V, mask, start_pos)              # (B, h, T_q, d_v)
     return self.W_O(out.transpose(-3, -2).flatten(-2))       # (B, T_q, d_model)
 
 # %% ../../nbs/32_attention.ipynb #subsequent-mask
@@ -121,40 +123,42 @@ def subsequent_mask(
     T:int,                               # length of the target
     device:torch.device|str|None=None,   # of the mask
 ) -> Tensor:                             # (T, T), True on and below the diagonal
-    "The decoder's mask, §3.2.3: position i may attend to positions up to i."
+    "The decoder's causal mask, §3.2.3: position i may attend to positions up to i."
     return torch.ones(T, T, dtype=torch.bool, device=device).tril()
 
 def padding_mask(
     ids:Tensor,    # token ids (B, T)
     pad_id:int,    # id of the padding token
-) -> Tensor:       # (B, 1, 1, T), True = may attend: a token, not padding
-    "The mask of padding: every position may attend to tokens, none to padding."
+) -> Tensor:       # (B, 1, 1, T), True = a token, not padding
+    """The mask of padding tokens, to which no position may attend: the inverse of
+    PyTorch's `key_padding_mask`."""
     return (ids != pad_id)[:, None, None, :]
 
 # %% ../../nbs/32_attention.ipynb #key-value-cache
 class KeyValueCache:
-    "The keys and values of one attention, of all positions that it has read."
+    "Keys and values of one attention module, for all positions processed so far."
     def __init__(self,
-        static_kv:bool=False,  # computed once, from a source, and never appended to
+        static_kv:bool=False,  # from the encoder output: computed once, never appended
     ):
         self.static_kv = static_kv
         self.K:Tensor|None = None   # (B, h, T_k, d_k)
         self.V:Tensor|None = None   # (B, h, T_k, d_v)
-        self.start = 0              # position of the next query
+        self.start_pos = 0          # position of the next query
 
     def update(self,
-        attn:MultiHeadAttention,     # which projects them
+        attn:MultiHeadAttention,     # module that projects key and value
         key:Tensor,                  # of the new positions (B, T, d_model)
         value:Tensor,                # of the new positions (B, T, d_model)
     ) -> tuple[Tensor, Tensor]:      # of all: K (B, h, T_k, d_k), V (B, h, T_k, d_v)
-        "Append the keys and values of new positions, and return all."
+        """Append the keys and values of new positions, and return all. With
+        `static_kv`, project at the first call and later return the stored pair."""
         if self.static_kv and self.K is not None and self.V is not None:
             return self.K, self.V
-        K, V = attn.project_keys_values(key, value, self.start)
+        K, V = attn.project_keys_values(key, value, self.start_pos)
         if self.K is not None and self.V is not None:
             K, V = torch.cat([self.K, K], -2), torch.cat([self.V, V], -2)
         self.K, self.V = K, V
-        if not self.static_kv: self.start = K.size(-2)
+        if not self.static_kv: self.start_pos = K.size(-2)
         return K, V
 
     def reorder(self,

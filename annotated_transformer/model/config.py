@@ -41,7 +41,7 @@ class TransformerConfig:
         validate_fields(values, 'positions', choices=('sinusoidal', 'learned', 'none'))
         if None in (self.d_k, self.d_v) and self.d_model % self.h:
             raise UserError(f'h={self.h} does not divide d_model={self.d_model}: '
-                             'give d_k and d_v')
+                             'set both d_k and d_v')
 
     @property
     def head_dims(self) -> tuple[int, int]:

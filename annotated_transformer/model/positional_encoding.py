@@ -63,9 +63,9 @@ class PositionalEncoding(nn.Module):
         return self.table[:length]
 
     def forward(self,
-        x:Tensor,      # embeddings (B, T, d_model)
-        start:int=0,   # position of the first embedding
-    ) -> Tensor:       # (B, T, d_model)
-        "Add the positions from `start` on, then drop out. Raises as `table_for`."
+        x:Tensor,         # embeddings (B, T, d_model)
+        start_pos:int=0,  # position of the first embedding
+    ) -> Tensor:          # (B, T, d_model)
+        "Add the positions from `start_pos` on, then drop out. Raises as `table_for`."
         if self.table is None: return self.dropout(x)
-        return self.dropout(x + self.table_for(start + x.size(-2))[start:])
+        return self.dropout(x + self.table_for(start_pos + x.size(-2))[start_pos:])

@@ -23,8 +23,9 @@ from ..utils.validation import UserError, _check_host_memory
 class Seq2SeqModel(nn.Module):
     """A model that maps source ids and target ids to logits. Subclasses define
     `config_class`, `__init__` and `forward`, or `hidden_states` and
-    `output_projection` in its place. To read each token only once they also define
-    `init_state`, `decode_step` and, for other states than dicts, `reorder`."""
+    `output_projection` in its place. For incremental decoding they also override
+    `init_state`, `decode_step` and, if the state is not a dict of tensors with one row
+    per hypothesis, `reorder`."""
     architecture:str|None = None       # registered name
     config_class:Any = None            # dataclass of hyper-parameters
     task:str = 'translation'           # or 'classification': one class label
@@ -61,20 +62,20 @@ class Seq2SeqModel(nn.Module):
     def init_state(self,
         src:Tensor,       # source ids (R, T_k)
     ) -> Any:             # here a dict of tensors with a row for each source
-        "The state of decoding with the sources read and no target token."
+        "The initial decoding state: sources encoded, targets empty; R rows."
         return dict(src=src, tgt=src[:, :0])
 
     def decode_step(self,
         state:Any,        # from `init_state`; changed in place
-        token:Tensor,     # newest token of each row (R,)
+        token:Tensor,     # newest token of each row (R,), R = sentences × beam size
     ) -> Tensor:          # logits of the next one (R, V)
-        "Append one token to each row. Unless overridden, reads whole prefixes again."
+        "Append one token to each row. Unless overridden, recomputes whole prefixes."
         state['tgt'] = torch.cat([state['tgt'], token[:, None]], 1)         # (R, t)
         return self(state['src'], state['tgt'])[:, -1]
 
     def reorder(self,
         state:Any,        # from `init_state`; changed in place
-        beam_idx:Tensor,  # row that each new row continues (R',)
+        beam_idx:Tensor,  # row that each of the R' new rows continues (R',)
     ) -> None:
         "Select rows of the state, in the order of `beam_idx`; rows may repeat."
         for name, x in state.items(): state[name] = x[beam_idx]
@@ -88,8 +89,9 @@ class Seq2SeqModel(nn.Module):
     def loss(self,
         src:Tensor,              # source ids (B, T_k)
         tgt:Tensor,              # target ids (B, T_q + 1)
-    ) -> tuple[Tensor, Tensor]:  # to minimise; the cross-entropy in it, to log
-        "Label-smoothed cross-entropy, §5.4, summed over the target tokens, in nats."
+    ) -> tuple[Tensor, Tensor]:  # loss to minimise; loss to log, no gradient
+        """Label-smoothed cross-entropy, §5.4, summed over the target tokens, in nats. A
+        subclass may add auxiliary terms to the loss to minimise alone."""
         labels, options = self.labels(tgt), (self.config.eps_ls, self.pad_id)
         if chunk_size := self._chunk_size():
             hidden = self.hidden_states(src, tgt[:, :-1])
@@ -102,7 +104,7 @@ class Seq2SeqModel(nn.Module):
         src:Tensor,              # source ids (B, T_k)
         tgt:Tensor,              # target ids (B, T_q + 1)
     ) -> dict[str, float]:       # sums over the target tokens: loss, correct, tokens
-        "Cross-entropy in nats, number of tokens ranked first, number of tokens."
+        "Cross-entropy in nats, number of tokens with argmax = label, number of tokens."
         sums = dict(loss=0., correct=0., tokens=0.)
         for logits, labels in self._logit_chunks(src, tgt):
             loss, n = label_smoothed_loss(logits, labels, 0., self.pad_id)
@@ -132,22 +134,23 @@ class Seq2SeqModel(nn.Module):
 def incremental_logits(
     model:Seq2SeqModel,
     src:Tensor,      # source ids (B, T_k)
-    tgt:Tensor,      # target ids (B, T), the same first token in every row
-) -> Tensor:         # (B, T, V): those of `forward`, if `decode_step` is right
-    """Logits of a target that is decoded step by step, beside the target of another
-    row; the two change places at every step, which tests `reorder`."""
-    (B, T), other = tgt.shape, tgt.roll(1, 0)
+    tgt:Tensor,      # target ids (B, T)
+) -> Tensor:         # logits (B, T, V), equal to forward's if `decode_step` is correct
+    """Decode each target step by step as one of two beams; the other beam continues
+    with the target of another row. The beams are swapped at every step, to test
+    `reorder`."""
+    (B, T), distractor = tgt.shape, tgt.roll(1, 0)
     state, logits = model.init_state(src), []
-    rows = torch.arange(B, device=src.device).repeat_interleave(2)
+    beam_idx = torch.arange(B, device=src.device).repeat_interleave(2)   # two per row
+    swap = torch.arange(2 * B, device=src.device).view(B, 2).flip(1).flatten()
     for t in range(T):
         if t == 0: token = tgt[:, 0]
         else:
-            model.reorder(state, rows)
-            rows = torch.arange(2 * B, device=src.device).view(B, 2).flip(1).flatten()
-            pair = (tgt, other) if t % 2 else (other, tgt)
-            token = torch.stack([x[:, t] for x in pair], 1).flatten()       # (2·B,)
-        both = model.decode_step(state, token).unflatten(0, (B, -1))        # (B, ·, V)
-        logits.append(both[:, 0 if t % 2 else -1])
+            model.reorder(state, beam_idx if t == 1 else swap)
+            beams = (tgt, distractor) if t % 2 else (distractor, tgt)
+            token = torch.stack([x[:, t] for x in beams], 1).flatten()      # (2·B,)
+        step_logits = model.decode_step(state, token).unflatten(0, (B, -1))  # (B, ·, V)
+        logits.append(step_logits[:, 0 if t % 2 else -1])
     return torch.stack(logits, 1)
 
 # %% ../../nbs/library/model/seq2seq.ipynb #check-incremental
@@ -162,8 +165,8 @@ def check_incremental(
     bos_id:int,          # id of the begin-of-sentence token
 ) -> None:
     """Compare the logits of `decode_step` with those of `forward`, on the first two
-    sources and eight random tokens. Raises ValueError where they differ: a search would
-    be meaningless. A model without custom modules is not checked."""
+    sources and eight random tokens. Raises ValueError where they differ: beam search
+    would be wrong. A model without custom modules is not checked."""
     if all(map(_is_builtin, model.modules())): return
     src, V = src[:2], model.config.vocab_size
     T = min(9, model.max_target_length or 9)
@@ -176,10 +179,11 @@ def check_incremental(
     eps = torch.finfo(full.dtype).eps
     if not difference <= max(1e-4, 8 * eps) * max(1, full.abs().max().item()):
         raise UserError(
-            f'{type(model).__name__} cannot be searched: read token by token, its '
-            f'logits differ by {difference:.2g} from those of `forward`. Use `start`, '
-            'the position of the first query, in its attention, or keep what it needs '
-            'in the state (`init_state`, `decode_step`, `reorder`)')
+            f'{type(model).__name__} has wrong logits in incremental decoding: those '
+            f'of `decode_step` differ by {difference:.2g} from those of `forward`. '
+            'A custom attention must use `start_pos`, the position of the first query; '
+            'other custom modules must store what they need in the state '
+            '(`init_state`, `decode_step`, `reorder`)')
 
 # %% ../../nbs/library/model/seq2seq.ipynb #architectures
 _Model = TypeVar('_Model', bound=Seq2SeqModel)
@@ -195,8 +199,9 @@ _REGISTRY:dict[str, type[Seq2SeqModel]] = {}
 def register_architecture(
     name:str,            # in config.json, and for --architecture
 ) -> Callable[[type[_Model]], type[_Model]]:
-    """A class decorator that registers a model under a name. Raises ValueError if the
-    class has no `config_class`, or if another class has this name."""
+    """A class decorator that registers a model under a name. A class of the same
+    `__name__` replaces the one registered before, but never a built-in one. Raises
+    ValueError if the class has no `config_class`, or if the name is taken."""
     def register(cls:type[_Model]) -> type[_Model]:
         if not is_dataclass(getattr(cls, 'config_class', None)): raise UserError(
             f'{cls.__name__} has no config_class: set it to the dataclass of its '
@@ -221,7 +226,7 @@ def list_architectures() -> list[str]:
 def get_architecture(name:str) -> type[Seq2SeqModel]:
     """The class of an architecture: built in, registered, or of an installed package.
     Raises ValueError listing the choices if there is none of this name."""
-    if name in _BUILTIN:              # not replaced by a class of a notebook
+    if name in _BUILTIN:                                   # never replaced
         module, _, class_name = _BUILTIN[name].partition(':')
         return getattr(import_module(f'annotated_transformer.{module}'), class_name)
     for entry in entry_points(group='annotated_transformer.models', name=str(name)):
@@ -232,7 +237,7 @@ def get_architecture(name:str) -> type[Seq2SeqModel]:
     return _REGISTRY[name]
 
 def build_model(
-    name:str,            # of an architecture
+    name:str,            # architecture name
     config:Any,          # its hyper-parameters, a `config_class`
     pad_id:int=0,        # id of the padding token
 ) -> Seq2SeqModel:       # with initial weights

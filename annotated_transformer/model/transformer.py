@@ -81,7 +81,7 @@ def make_final_norm(self:Transformer) -> nn.Module|None:
     return nn.LayerNorm(self.config.d_model) if self.config.norm == 'pre' else None
 
 @patch
-def make_positions(self:Transformer) -> nn.Module:      # called as f(x, start=0)
+def make_positions(self:Transformer) -> nn.Module:      # called as f(x, start_pos=0)
     "The positional encoding of one side."
     c = self.config
     return PositionalEncoding(c.d_model, c.P_drop, c.positions, c.max_len)
@@ -114,9 +114,9 @@ def decode(self:Transformer,
 ) -> Tensor:                         # (B, T_q, d_model), for `output_projection`
     """Decode the positions of `tgt` at once; position i attends to positions up to i.
     With a cache these are only the new ones, after `cache.length` earlier ones."""
-    start, T = 0 if cache is None else cache.length, tgt.size(1)
-    mask = subsequent_mask(start + T, tgt.device)[start:]              # (T, start + T)
-    x = self.tgt_position(self.tgt_embed(tgt), start)
+    start_pos, T = 0 if cache is None else cache.length, tgt.size(1)
+    mask = subsequent_mask(start_pos + T, tgt.device)[start_pos:]   # (T, start_pos + T)
+    x = self.tgt_position(self.tgt_embed(tgt), start_pos)
     x = self.decoder(x, memory, mask if T > 1 else None, memory_mask, cache)
     if cache is not None: cache.length += T
     return x
@@ -147,7 +147,7 @@ class DecoderCache:
         "The KV caches of a layer, created when first requested."
         if layer not in self.layers:
             self.layers[layer] = KeyValueCache(), KeyValueCache(static_kv=True)
-        for cache in self.layers[layer]: cache.start = self.length   # of the next query
+        for cache in self.layers[layer]: cache.start_pos = self.length
         return self.layers[layer]
 
     def reorder(self,

@@ -15,20 +15,20 @@ from accelerate.utils import DistributedType
 from datasets import DatasetDict
 from torch import Tensor, nn
 from .checkpoint import (
-    average_checkpoints, load_checkpoint, save_checkpoint, _unwrap)
+    average_checkpoints, load_checkpoint, save_checkpoint, _SaveSchedule, _unwrap)
 from ..utils.validation import UserError, _check_host_memory
-from .metrics_log import _SaveSchedule, MetricsLogger
+from .metrics_log import MetricsLogger
 from .optimizer import learning_rate, make_optimizer
 from ..data.batching import Batches
 from ..data.preprocessing import load_batches
 from .distributed import (
-    _SignalHandler, _any_rank, _init_distributed, _run_on_main)
+    _SignalHandler, _all_reduce_any, _init_distributed, _run_on_main)
 from ..model.seq2seq import Seq2SeqModel
 from ..recipe import CheckpointConfig, Recipe
 from ..run_directory import RunDirectory
 from .run_setup import _init_model, _prepare_run
 from .train_step import (
-    Objective, _prefetch, train_step, validate)
+    ModelWithLoss, _prefetch, train_step, validate)
 
 # %% ../../nbs/55c_training.ipynb #text-of
 _MESSAGES = dict(
@@ -58,29 +58,29 @@ def _load_train_valid(
         f'the logits of max_tokens={max_tokens}')
     return train_batches, valid_batches
 
-def _prepare_objective(
+def _prepare_model(
     recipe:Recipe,
     model:Seq2SeqModel,
     accelerator:Accelerator,
     resume_from:Path|None,  # a checkpoint
-# the objective and its optimizer, as accelerate prepared them; steps completed
+# a `ModelWithLoss` and its optimizer, prepared; steps completed
 ) -> tuple[nn.Module, torch.optim.Optimizer, int]:
     "Make the optimizer, prepare it and the model, and load a checkpoint."
     optimization = recipe.optimization
     optimizer = make_optimizer(model, optimization.optimizer,
                                optimization.weight_decay, optimization.momentum)
-    objective, optimizer = accelerator.prepare(Objective(model), optimizer)
+    wrapped_model, optimizer = accelerator.prepare(ModelWithLoss(model), optimizer)
     step = 0 if resume_from is None else load_checkpoint(
-        resume_from, objective, optimizer, accelerator)
-    return objective, optimizer, step
+        resume_from, wrapped_model, optimizer, accelerator)
+    return wrapped_model, optimizer, step
 
 # %% ../../nbs/55c_training.ipynb #run-step
 def _run_step(
     recipe:Recipe,
     step:int,                         # from 1
     batch:tuple[Tensor, Tensor],      # src (B, T_k), tgt (B, T_q+1)
-    objective:nn.Module,              # as accelerate prepared it
-    optimizer:torch.optim.Optimizer,  # as accelerate prepared it
+    wrapped_model:nn.Module,          # from accelerator.prepare
+    optimizer:torch.optim.Optimizer,  # from accelerator.prepare
     accelerator:Accelerator,
 ) -> tuple[Tensor, int, Tensor]:      # summed loss, target tokens, gradient norm
     "One optimizer step, with the seed of dropout and the learning rate of this step."
@@ -89,27 +89,27 @@ def _run_step(
     for group in optimizer.param_groups: group['lr'] = learning_rate(recipe, step)
     optimization = recipe.optimization
     return train_step(
-        objective, optimizer, *batch, accelerator,
+        wrapped_model, optimizer, *batch, accelerator,
         optimization.gradient_accumulation_steps, optimization.max_grad_norm)
 
 def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> bool:
     "Whether a run is to be stopped early."
     patience = checkpoints.early_stopping_patience
-    return patience is not None and logger.evals_since_best >= patience
+    return patience is not None and logger.validations_since_best >= patience
 
 # %% ../../nbs/55c_training.ipynb #validate-and-save
 def _run_callback(
     # (model, run_dir, step) → metrics
     callback:Callable[[Seq2SeqModel, Path, int], dict],
-    objective:nn.Module,              # as accelerate prepared it
-    optimizer:torch.optim.Optimizer,  # as accelerate prepared it
+    wrapped_model:nn.Module,          # from accelerator.prepare
+    optimizer:torch.optim.Optimizer,  # from accelerator.prepare
     run_dir:Path,
     step:int,
     accelerator:Accelerator,
     logger:MetricsLogger,
 ) -> None:
     "Call a callback in the main process, the model in evaluation mode; log the result."
-    model, _ = _unwrap(objective, optimizer, accelerator)
+    model, _ = _unwrap(wrapped_model, optimizer, accelerator)
     model.eval()
     _run_on_main(
         accelerator, lambda: logger.write(step, **callback(model, run_dir, step)))
@@ -119,8 +119,8 @@ def _validate_and_save(
     recipe:Recipe,
     run:RunDirectory,
     step:int,
-    objective:nn.Module,              # as accelerate prepared it
-    optimizer:torch.optim.Optimizer,  # as accelerate prepared it
+    wrapped_model:nn.Module,          # from accelerator.prepare
+    optimizer:torch.optim.Optimizer,  # from accelerator.prepare
     accelerator:Accelerator,
     logger:MetricsLogger,
     valid_batches:Batches|None=None,  # None after a signal: only save
@@ -128,13 +128,13 @@ def _validate_and_save(
 ) -> None:
     "Validate, save and call the callback; only save after a signal between saves."
     interrupted = valid_batches is None
-    best = valid_batches is not None and logger.log_validation(
-        step, *validate(objective, valid_batches, accelerator))
-    save_checkpoint(run, step, objective, optimizer, accelerator,
+    is_best = valid_batches is not None and logger.log_validation(
+        step, *validate(wrapped_model, valid_batches, accelerator))
+    save_checkpoint(run, step, wrapped_model, optimizer, accelerator,
                     recipe.checkpoints.average_checkpoints,
-                    'interrupted' if interrupted else 'step', best)
+                    'interrupted' if interrupted else 'step', is_best)
     if callback and not interrupted: _run_callback(
-        callback, objective, optimizer, run.path, step, accelerator, logger)
+        callback, wrapped_model, optimizer, run.path, step, accelerator, logger)
 
 # %% ../../nbs/55c_training.ipynb #loop
 def _train_loop(
@@ -150,7 +150,7 @@ def _train_loop(
     checkpoints, max_steps = recipe.checkpoints, recipe.schedule.max_steps
     train_batches, valid_batches = _load_train_valid(
         recipe, run, model.pad_id, world_size)
-    objective, optimizer, initial_step = _prepare_objective(
+    wrapped_model, optimizer, initial_step = _prepare_model(
         recipe, model, accelerator, resume_from)
     steps_per_epoch, interrupted = len(train_batches), False
     save_schedule = _SaveSchedule(checkpoints.save_every, steps_per_epoch)
@@ -160,23 +160,23 @@ def _train_loop(
         steps = range(initial_step, max_steps)
         for step, batch in enumerate(_prefetch(train_batches, steps), initial_step + 1):
             logger.update(step, *_run_step(
-                recipe, step, batch, objective, optimizer, accelerator))
-            due = save_schedule.due_at_step(step) or step == max_steps
+                recipe, step, batch, wrapped_model, optimizer, accelerator))
+            due = save_schedule.is_step_due(step) or step == max_steps
             # several processes synchronise every ten steps only
             signalled = world_size == 1 and signals.signum
             if not (due or step % 10 == 0 or signalled): continue
             logger.log_train(learning_rate(recipe, step))
-            interrupted, save = _any_rank(
+            interrupted, save = _all_reduce_any(
                 accelerator, bool(signals.signum),
-                due or rank == 0 and save_schedule.due_by_time())
+                due or rank == 0 and save_schedule.reset_if_elapsed())
             if save or interrupted: _validate_and_save(
-                recipe, run, step, objective, optimizer, accelerator, logger,
+                recipe, run, step, wrapped_model, optimizer, accelerator, logger,
                 valid_batches if save else None, callback)
             logger.start_time = time.perf_counter()   # of training only, for tokens/s
             if interrupted or _is_out_of_patience(logger, checkpoints): break
-    if interrupted: signals.exit(_MESSAGES['interrupted'].format(step, run))
+    if interrupted: signals.exit_process(_MESSAGES['interrupted'].format(step, run))
     if _is_out_of_patience(logger, checkpoints) and rank == 0: print(
-        _MESSAGES['early'].format(run, logger.evals_since_best), file=sys.stderr)
+        _MESSAGES['early'].format(run, logger.validations_since_best), file=sys.stderr)
 
 # %% ../../nbs/55c_training.ipynb #train
 def train(

@@ -23,7 +23,7 @@ def read_json(path:str|Path) -> Any:
 
 # %% ../../nbs/library/utils/io.ipynb #get-dir-kind
 _MARKER_FILE = '.annotated_transformer'  # names the kind of output in a folder
-_LOCK_FILE = '.lock'                     # held by the training that writes to a folder
+_LOCK_FILE = '.lock'        # held by the training process that writes to the folder
 
 def _get_dir_kind(folder:str|os.PathLike) -> str | None:
     """The kind of output in a folder: 'run', 'export' or 'data'; None if no command of
@@ -37,7 +37,7 @@ def _create_output_dir(
     kind:str,                # 'run', 'export' or 'data'
 ) -> None:
     """Create an output folder and mark its kind. Raises FileExistsError if it already
-    contains other files."""
+    contains files, unless they are output of the same kind."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f'{folder} is a file: choose another folder')
@@ -79,7 +79,7 @@ class _DecompressReader(io.RawIOBase):
         raw:IO[bytes],                 # compressed bytes
         name:str|Path,                 # name of the file, for messages
         compression:str,               # gzip, xz or bzip2
-        opener:Callable[[Any], Any],   # of its module, such as `gzip.open`
+        opener:Callable[[Any], Any],   # e.g. `gzip.open`
     ) -> None:
         self.file = opener(raw)
         self.error_message = f'{name} is not a complete {compression} file'
@@ -88,7 +88,7 @@ class _DecompressReader(io.RawIOBase):
         "Fill `buffer`; returns the number of bytes written to it."
         try: data = self.file.read1(len(buffer))
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-            if getattr(e, 'errno', None): raise                    # of the disk
+            if getattr(e, 'errno', None): raise     # a disk error, not corruption
             raise UserError(f'{self.error_message}: {e}') from e
         buffer[:len(data)] = data
         return len(data)
@@ -107,11 +107,12 @@ def _decompress_stream(
     require_gzip:bool=False,  # raise unless it is gzip
 ) -> io.BufferedReader:
     """A stream of the same bytes, decompressed if they are gzip, xz or bzip2. Raises
-    ValueError if they are not UTF-8 text with LF line endings."""
+    ValueError if the first 4096 bytes look like a binary file or UTF-16, or have CR
+    line endings only; other encodings are not detected."""
     raw = raw if hasattr(raw, 'peek') else io.BufferedReader(raw)
     head = raw.peek(4096)[:4096]
     for magic, (compression, opener) in _DECOMPRESSORS.items():
-        if head.startswith(magic) or require_gzip and 'gzip' in compression:
+        if head.startswith(magic) or require_gzip and compression == 'gzip':
             reader = _DecompressReader(raw, name, compression, opener)
             return _decompress_stream(io.BufferedReader(reader, 1 << 16), name)
     for magic, file_type in _BINARY_SIGNATURES.items():
@@ -119,9 +120,9 @@ def _decompress_stream(
             f'{name} is {file_type}, not text: decompress or convert it first')
     if encoding := _detect_utf16(head): raise UserError(
         f'{name} is {encoding[:6]}: convert it to UTF-8 (iconv -f {encoding})')
-    control = sum(byte < 9 for byte in head)
-    if control > 8 and 100 * control > len(head):
-        raise UserError(f'{name} is not text: {control} control characters '
+    num_control = sum(byte < 9 for byte in head)
+    if num_control > 8 and 100 * num_control > len(head):
+        raise UserError(f'{name} is not text: {num_control} control characters '
                         f'in its first {len(head)} bytes')
     if b'\r' in head[:-1] and b'\n' not in head: raise UserError(
         f"{name} has CR line endings: convert them to LF (tr '\\r' '\\n')")
@@ -129,8 +130,8 @@ def _decompress_stream(
 
 @contextmanager
 def _open_maybe_compressed(path:str|Path) -> Iterator[io.BufferedReader]:
-    """Open a text file as bytes, decompressed as by `_decompress_stream`; a name in .gz
-    requires gzip."""
+    """Open a text file as bytes, decompressed as by `_decompress_stream`; a file named
+    *.gz must be gzip."""
     with open(path, 'rb') as f:
         yield _decompress_stream(f, path, Path(path).suffix == '.gz')
 
@@ -174,8 +175,8 @@ def _check_output_path(
     path:str|Path,                          # file to write
     inputs:Iterable[str|Path|None]=(),      # files that are read; None is skipped
 ) -> None:
-    """Raises FileExistsError if `path` exists, FileNotFoundError if its folder does
-    not, ValueError if it is or is inside one of `inputs`."""
+    """Raises FileExistsError if `path` or PATH.tmp exists, FileNotFoundError if its
+    folder does not, ValueError if it is or is inside one of `inputs`."""
     path = Path(path)
     parents = [path.resolve(), *path.resolve().parents]
     if any(Path(p).resolve() in parents for p in inputs if p):
@@ -189,8 +190,8 @@ def _check_output_path(
 # %% ../../nbs/library/utils/io.ipynb #print-error
 def _print_error(message:str) -> None:
     "Print one line to standard error, with the rank of the process if it is not 0."
-    rank, world = os.environ.get('RANK', '0'), os.environ.get('WORLD_SIZE', '1')
-    prefix = '' if rank == '0' else f' in process {rank} of {world}'
+    rank, world_size = os.environ.get('RANK', '0'), os.environ.get('WORLD_SIZE', '1')
+    prefix = '' if rank == '0' else f' in process {rank} of {world_size}'
     try: print(f'error{prefix}: {message}', file=sys.stderr, flush=True)
     except OSError: pass                                     # standard error is closed
 
@@ -198,8 +199,8 @@ def _print_error(message:str) -> None:
 def project_path(
     path:str,  # relative to the root of the repository
 ) -> Path:     # relative to the current folder
-    """Path of a file of this repository, seen from the current folder. Raises
-    FileNotFoundError outside of a clone."""
+    """Path of a file of this repository, relative to the current folder. Raises
+    FileNotFoundError outside of a clone: no parent folder contains settings.ini."""
     for root in (Path.cwd(), *Path.cwd().parents):
         if (root / 'settings.ini').is_file(): return Path(os.path.relpath(root / path))
     raise FileNotFoundError(f'{path}: {Path.cwd()} is not in a clone of the repository')

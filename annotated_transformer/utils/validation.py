@@ -17,7 +17,8 @@ import psutil
 
 # %% ../../nbs/library/utils/validation.ipynb #user-error
 class UserError(ValueError):
-    "An error that the user can fix: a wrong value, field, file or option."
+    """An error that the user can fix: a wrong value, field, file or option. Docstrings
+    call it by its base class: Raises ValueError."""
 
 class NonFiniteError(UserError):
     "A loss or a weight is nan or inf: training has diverged."

@@ -32,8 +32,8 @@ def pickled(run):
     import hashlib
     import pickle
     newest = sorted((run / 'checkpoints').iterdir())[-1]
-    (newest / 'training.pt').write_bytes(pickle.dumps(os.getcwd))
-    (newest / 'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((newest / n).read_bytes()).hexdigest()}  {n}\n' for n in ('model.safetensors', 'training.pt')))
+    (newest / 'training_state.pt').write_bytes(pickle.dumps(os.getcwd))
+    (newest / 'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((newest / n).read_bytes()).hexdigest()}  {n}\n' for n in ('model.safetensors', 'training_state.pt')))
 
 def wmt14(folder, **rows):
     for split in ('train', 'validation', 'test'):
@@ -97,7 +97,7 @@ CASES = {
     'quantization of safetensors': (on_run('export', None, '--format', 'safetensors', '--quantization', 'int8'), '--quantization is for ctranslate2'),
     'quantization unknown': (on_run('export', None, '--quantization', 'int3'), 'int3'),
     'long lines, third way': (['translate', ['{run}', '--overlong', 'drop', '--input', '{text}/train.en'], None], "overlong='drop' is unknown"),
-    'average of nothing': (on_run('average', None, '--num_checkpoints', '0'), 'n=0 must be at least 1'),
+    'average of nothing': (on_run('average', None, '--num_checkpoints', '0'), 'num_checkpoints=0 must be at least 1'),
     'ensemble with an engine': (['translate', ['{run},{run}', '--engine', 'ctranslate2'], None], 'an ensemble needs --engine pytorch'),
     'half a pair': (on_run('evaluate', None, '--src', '{text}/train.en'), 'give both --src and --ref'),
     'not a run': (['translate', ['{text}'], None], 'contains no config.json'),
@@ -140,21 +140,21 @@ CASES = {
     'tokenizer: cut': (on_run('translate', lambda run: edit(run, cut, 'tokenizer.model')), 'tokenizer.model'),
     'tokenizer: missing': (on_run('translate', lambda run: (run / 'tokenizer.model').unlink()), 'tokenizer.model is missing'),
     'export: not made': (on_run('translate', None, '--engine', 'ctranslate2'), 'run `transformer_export'),
-    'export: no JSON': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'exported.json')), '--engine', 'ctranslate2'), 'exported.json is not valid JSON'),
-    'export: a list': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', lambda _: b'[]', 'exported.json')), '--engine', 'ctranslate2'), 'again'),
-    'export: model cut': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'model.bin')), '--engine', 'ctranslate2'), 'ctranslate2 is corrupt', 'again'),
-    'export: model missing': (on_run('translate', lambda run: (exported(run), (run / 'ctranslate2' / 'model.bin').unlink()), '--engine', 'ctranslate2'), 'ctranslate2 is corrupt'),
-    'export: vocabulary missing': (on_run('translate', lambda run: (exported(run), [p.unlink() for p in (run / 'ctranslate2').glob('*vocabulary*')]), '--engine', 'ctranslate2'), 'ctranslate2 is corrupt'),
+    'export: no JSON': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'export_info.json')), '--engine', 'ctranslate2'), 'export_info.json is not valid JSON'),
+    'export: a list': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', lambda _: b'[]', 'export_info.json')), '--engine', 'ctranslate2'), 'again'),
+    'export: model cut': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'model.bin')), '--engine', 'ctranslate2'), 'ctranslate2 could not be loaded', 'again'),
+    'export: model missing': (on_run('translate', lambda run: (exported(run), (run / 'ctranslate2' / 'model.bin').unlink()), '--engine', 'ctranslate2'), 'ctranslate2 could not be loaded'),
+    'export: vocabulary missing': (on_run('translate', lambda run: (exported(run), [p.unlink() for p in (run / 'ctranslate2').glob('*vocabulary*')]), '--engine', 'ctranslate2'), 'ctranslate2 could not be loaded'),
     'test split: missing': (on_run('evaluate', lambda run: shutil.rmtree(run / 'data')), '--src and --ref'),
     'test split: cut': (on_run('evaluate', lambda run: edit(run, cut, next((run / 'data' / 'test').glob('*.arrow')).relative_to(run))), 'is missing or corrupt'),
-    'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'holds no checkpoints'),
+    'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'contains no checkpoints', 'train the run first'),
     # continuing a run
     'begun otherwise': (resume(dict(peak_lr=1e-3)), 'started with a different peak_lr (0.002 → 0.001)'),
     'fewer steps': (resume(dict(max_steps=100)), 'is at step 200, beyond max_steps=100'),
     'metrics: damaged': (resume({}, lambda run: edit(run, lambda data: b'{"step"\n' + data, 'metrics.jsonl')), 'metrics.jsonl, line 1 is corrupt'),
     'pieces: cut': (resume({}, lambda run: edit(run, cut, next((run / 'data' / 'train').glob('*.arrow')).relative_to(run))), 'data/train is missing or corrupt'),
-    'checkpoint: a pickle': (resume({}, pickled), 'training.pt is not a training state of this model'),
-    'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training.pt')), '--skip_corrupt'),
+    'checkpoint: a pickle': (resume({}, pickled), 'training_state.pt is not a valid training state (UnpicklingError)'),
+    'checkpoint: cut': (resume({}, lambda run: edit(run, cut, sorted((run / 'checkpoints').iterdir())[-1].relative_to(run) / 'training_state.pt')), '--skip_corrupt'),
     'another corpus': (['train', ['--recipe', 'demo', '--dataset', 'numbers', '--output_dir', '{run}', '--resume', *cli_args(SMALL_OVERRIDES)], None], 'started with a different'),
 }
 

@@ -29,7 +29,7 @@ BAD = {
     'not UTF-8':     (dict(train_en='a\n', train_de=b'a\n\xff\n'), {}, ['train.de, line 2']),
     'vocabulary':    (dict(train_en=number_lines('en'), train_de=number_lines('de')), dict(vocab_size=5000), ['vocab_size=5000', 'use at most']),
     'long sentence': (dict(train_en=number_lines('en'), train_de=number_lines('de')), dict(vocab_size=100, max_len=5, overlong='error'), ['max_len=5']),
-    'heads':         (dict(train_en='a\n', train_de='a\n'), dict(h=3), ['h=3', 'give d_k and d_v']),
+    'heads':         (dict(train_en='a\n', train_de='a\n'), dict(h=3), ['h=3', 'set both d_k and d_v']),
 }
 
 @pytest.mark.parametrize('case', BAD)

@@ -43,8 +43,8 @@ class Relative(MultiHeadAttention):
     def __init__(self, *args):
         super().__init__(*args)
         self.bias = torch.nn.Parameter(torch.randn(self.h, 17))
-    def attend(self, Q, K, V, mask=None, start=0):
-        far = start + torch.arange(Q.size(-2))[:, None] - torch.arange(K.size(-2))
+    def attend(self, Q, K, V, mask=None, start_pos=0):
+        far = start_pos + torch.arange(Q.size(-2))[:, None] - torch.arange(K.size(-2))
         bias = self.bias[:, far.clamp(-8, 8) + 8]
         return F.scaled_dot_product_attention(Q, K, V, bias if mask is None else bias.masked_fill(~mask, -torch.inf))
 

@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_user_error, write_files
 
 from annotated_transformer.data.number_names import number_speller
-from annotated_transformer.inference.metrics import score_translations, _exact_match
+from annotated_transformer.inference.metrics import score_translations, _format_exact_match
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
@@ -65,7 +65,7 @@ def test_what_the_eye_does_not_see_changes_nothing(odd, trained, capfd):
     assert run_in_process(capfd, 'translate', trained, stdin='\n'.join(map(odd.format, TEXT))).stdout == plain
     translator = Translator.from_pretrained(trained)
     assert translator.translate([odd.format(t) for t in TEXT[:2]]) == plain.split('\n')[:2]
-    assert _exact_match([odd.format('acht')], ['acht']) == '100.0 % (1/1)'
+    assert _format_exact_match([odd.format('acht')], ['acht']) == '100.0 % (1/1)'
 
 def test_a_mark_at_the_start_of_any_line_is_no_text(tmp_path):
     from annotated_transformer.data.text_files import read_lines

@@ -2,23 +2,27 @@
 from importlib.util import find_spec
 
 import pytest
+import torch
 from helpers import snapshot_dir, train_undertrained_run, run_in_process
 
 from annotated_transformer.cli.export import transformer_export
 from annotated_transformer.data.number_names import number_speller
-from annotated_transformer.export.ctranslate2 import CTranslate2, to_ctranslate2
+from annotated_transformer.export.ctranslate2 import CTranslate2Translator, to_ctranslate2
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 
+
+def train_small(folder, **settings):
+    train(get_recipe('demo', N=1, d_model=32, d_ff=32, h=2, max_steps=3, warmup_steps=2, max_tokens=512, average_checkpoints=1, save_every='3 steps', **settings), 'numbers', folder)
+    return folder
 
 @pytest.fixture(scope='module')
 def weak(tmp_path_factory):
     "Runs after three steps, whose translations run on to the limit."
     folder = tmp_path_factory.mktemp('weak')
     def run(name, settings):
-        train(get_recipe('demo', N=1, d_model=32, d_ff=32, h=2, max_steps=3, warmup_steps=2, max_tokens=512, average_checkpoints=1, save_every='3 steps', **settings), 'numbers', folder / name)
-        transformer_export(str(folder / name))
+        transformer_export(str(train_small(folder / name, **settings)))
         return folder / name
     return {name: run(name, settings) for name, settings in dict(usual={}, short=dict(max_len=22), learned=dict(max_len=60, positions='learned')).items()}
 
@@ -26,7 +30,7 @@ def weak(tmp_path_factory):
 @pytest.mark.parametrize('name', ['usual', 'short', 'learned'])
 def test_one_limit_for_every_engine(name, alpha, weak):
     sources = [*map(number_speller('en'), range(3, 9)), *map(number_speller('en'), range(121, 124))]
-    torch_, other = Translator.from_pretrained(weak[name]), CTranslate2.from_pretrained(weak[name])
+    torch_, other = Translator.from_pretrained(weak[name]), CTranslate2Translator.from_pretrained(weak[name])
     together = other.translate(sources, alpha=alpha)
     assert together == [other.translate([s], alpha=alpha)[0] for s in sources]
     lengths = [[len(ids) for ids in t.tokenizer.encode(t.translate(sources, beam=1, alpha=alpha))] for t in (torch_, other)]
@@ -38,9 +42,20 @@ def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):
     "Greedy search finds the same with and without a penalty, also where the limit cuts it off: so log_prob must be the same."
     run = train_undertrained_run(capfd, tmp_path, 'sinusoidal')
     run_in_process(capfd, 'export', run)
-    engine = CTranslate2.from_pretrained(run, device='cpu')
+    engine = CTranslate2Translator.from_pretrained(run, device='cpu')
     without, with_ = ([h.log_prob for h, in engine.search(engine.encode(['eighty', 'three']), 1, alpha)] for alpha in (0., .8))
     assert with_ == pytest.approx(without, rel=1e-4)
+
+@pytest.mark.parametrize('settings, said', [(dict(positions='none'), "does not support positions='none'"), (dict(d_k=8), 'd_k = d_v = d_model/h = 16, this model has d_k=8, d_v=16')])
+def test_what_the_engine_does_not_support_is_refused(settings, said, tmp_path):
+    run = train_small(tmp_path / 'run', **settings)
+    with pytest.raises(ValueError, match=said): to_ctranslate2(run, tmp_path / 'out')
+    assert not (tmp_path / 'out').exists()
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='needs a machine without CUDA')
+def test_a_device_that_is_not_there(weak):
+    with pytest.raises(ValueError, match='ctranslate2 could not be loaded .*CUDA.*: check the device, or run `transformer_export .*` again'):
+        CTranslate2Translator.from_pretrained(weak['usual'], device='cuda')
 
 def test_another_architecture_is_refused(classifier, tmp_path):
     before = snapshot_dir(run := classifier[0])

@@ -18,21 +18,21 @@ from annotated_transformer.model.transformer import Transformer
 
 class Rotary(MultiHeadAttention):
     "Queries and keys are turned by their positions (Su et al. 2021)."
-    def turned(self, x, start):
-        angle = (start + torch.arange(x.size(-2)))[:, None] / 100 ** torch.linspace(0, 1, x.size(-1) // 2)
+    def turned(self, x, start_pos):
+        angle = (start_pos + torch.arange(x.size(-2)))[:, None] / 100 ** torch.linspace(0, 1, x.size(-1) // 2)
         a, b = x.chunk(2, -1)
         return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
-    def project_queries(self, query, start=0): return self.turned(super().project_queries(query), start)
+    def project_queries(self, query, start_pos=0): return self.turned(super().project_queries(query), start_pos)
 
-    def project_keys_values(self, key, value, start=0):
+    def project_keys_values(self, key, value, start_pos=0):
         K, V = super().project_keys_values(key, value)
-        return self.turned(K, start), V
+        return self.turned(K, start_pos), V
 
 class Distance(MultiHeadAttention):
     "Scores get less by how far the key is from the query (Press et al. 2022)."
-    def attend(self, Q, K, V, mask=None, start=0):
-        far = (start + torch.arange(Q.size(-2)))[:, None] - torch.arange(K.size(-2))
+    def attend(self, Q, K, V, mask=None, start_pos=0):
+        far = (start_pos + torch.arange(Q.size(-2)))[:, None] - torch.arange(K.size(-2))
         bias = -.7 * far.abs().to(Q)
         return F.scaled_dot_product_attention(Q, K, V, bias if mask is None else bias.masked_fill(~mask, -torch.inf))
 
@@ -41,7 +41,7 @@ class Harmless(MultiHeadAttention):
 
 class Indexed(Rotary):
     "A mistake: positions by the index in what it is given."
-    def turned(self, x, start): return super().turned(x, 0)
+    def turned(self, x, start_pos): return super().turned(x, 0)
 
 class Running(FeedForward):
     "A mistake for a decoder: a part that mixes positions and remembers none."
@@ -72,6 +72,12 @@ def test_an_attention_with_positions_is_decoded_as_it_is_trained(kind, positions
     if kind in (Rotary, Distance):                                                         # it does see positions
         assert (model(MultiHeadAttention, positions=positions)(SRC, TGT) - m(SRC, TGT)).abs().max() > 1e-3
 
+def test_incremental_logits_take_any_first_token():
+    m = model(MultiHeadAttention)
+    for first in (2, 2, 2), (2, 9, 4):
+        tgt = TGT.clone(); tgt[:, 0] = torch.tensor(first)
+        torch.testing.assert_close(incremental_logits(m, SRC, tgt), m(SRC, tgt), rtol=0, atol=1e-5)
+
 def test_cross_attention_is_given_the_position_of_the_query():
     "A position-aware attention in every place decodes step by step as it is trained."
     class Everywhere(Transformer):
@@ -98,7 +104,7 @@ def test_no_search_writes_with_a_part_that_the_cache_does_not_suit(kind, part):
     m = model(kind, part=part)
     assert (incremental_logits(m, SRC, TGT) - m(SRC, TGT)).abs().max() > 1e-3              # why it must be refused
     for search in beam_search, sample:
-        with pytest.raises(ValueError, match='cannot be searched.*start'): search(m, SRC, bos_id=2, eos_id=3)
+        with pytest.raises(ValueError, match='wrong logits.*`start_pos`'): search(m, SRC, bos_id=2, eos_id=3)
 
 @pytest.mark.parametrize('kind', [Harmless, Rotary, Distance])
 def test_swapped_parts_start_from_the_same_weights(kind):

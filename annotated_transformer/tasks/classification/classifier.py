@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from operator import itemgetter
 from typing import Any, cast
 import torch
 from scipy.stats import binomtest
@@ -30,9 +31,9 @@ from ...inference.translator import Translator
 class ClassifierConfig:
     """Hyper-parameters of a `Classifier`. Raises ValueError naming a field that is of
     another type or out of range."""
-    vocab_size: int = 14           # the labels, and the four special tokens
-    src_vocab_size: int = 4000     # tokens of the text
-    N: int = 2                     # layers; 0: a bag of word vectors
+    vocab_size: int = 14           # of the output: one token per label, 4 special ones
+    src_vocab_size: int = 4000     # of the text
+    N: int = 2                     # layers; 0: bag of embeddings
     d_model: int = 128
     d_ff: int = 512
     h: int = 4                     # heads
@@ -60,7 +61,7 @@ class ClassifierConfig:
 @register_architecture('classifier')
 class Classifier(Seq2SeqModel):
     """An encoder-only classifier: encoder (sections 3.1 to 3.5), pooling, linear layer.
-    A subclass that overrides a `make_…` is the same model with another part."""
+    A subclass overrides a `make_…` method to replace that sub-module."""
     config_class = ClassifierConfig
     task = 'classification'
     config: ClassifierConfig
@@ -113,7 +114,7 @@ class Classifier(Seq2SeqModel):
         if pooling == 'max': return z.masked_fill(~mask, -torch.inf).amax(1)
         return (z * mask).sum(1) / mask.sum(1)
 
-    def logits(self,
+    def forward_embeddings(self,
         x:Tensor,                    # token embeddings (B, T, d_model)
         src:Tensor,                  # ids (B, T)
     ) -> Tensor:                     # (B, V)
@@ -124,10 +125,10 @@ class Classifier(Seq2SeqModel):
 
     def forward(self,
         src:Tensor,                  # ids (B, T)
-        tgt:Tensor|None=None,        # without effect
+        tgt:Tensor|None=None,        # ignored
     ) -> Tensor:                     # (B, 1, V)
         "Logits of the label."
-        return self.logits(self.embed_tokens(src), src)[:, None]
+        return self.forward_embeddings(self.embed_tokens(src), src)[:, None]
 
     def labels(self,
         tgt:Tensor,                  # bos, label, eos (B, 3)
@@ -142,65 +143,73 @@ class Classifier(Seq2SeqModel):
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #text-classifier
 class TextClassifier(Translator):
-    "A trained classifier, or several whose probabilities are averaged."
+    "A trained classifier, or an ensemble whose probabilities are averaged."
     def classify(self,
         texts:list[str],
         top_k:int=1,            # labels for each text
         max_tokens:int=8192,    # padded tokens in a batch
         progress:bool=False,    # show a progress bar
     ) -> list[list[tuple[str, float]]]:   # (label, probability), the likeliest first
-        """The most probable labels of each text, cut to max_len tokens. Raises
-        ValueError if the model is not a classifier, or naming a text that is empty."""
+        """The most probable labels of each text, which is truncated to max_len tokens.
+        The softmax includes the special tokens, so probabilities of all labels sum to
+        less than 1. Raises ValueError if the model is not a classifier or a text is
+        empty."""
         if any(m.task != 'classification' for m in self.models): raise UserError(
-            'this run is not a classifier: train with a recipe such as classify_small')
+            'not a classification run: train one with a recipe such as classify_small')
         models = cast(list[Classifier], self.models)
         validate_fields(dict(top_k=top_k), 'top_k', ge=1)
         for n, text in enumerate(texts, 1):
             if not _strip_invisible(text): raise UserError(f'text {n} is empty')
-        t, max_len = self.tokenizer, self.config['model']['max_len']
-        tokens = t.convert_ids_to_tokens(range(t.vocab_size))
-        names = [(i, token[1:]) for i, token in enumerate(tokens) if token[0] == '▁']
-        def by_probability(label:tuple[str, float]) -> float: return -label[1]
+        tokenizer, max_len = self.tokenizer, self.config['model']['max_len']
+        tokens = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+        # a label is one whole-word token: SentencePiece's ▁ and the label's name
+        id2label = {i: token[1:] for i, token in enumerate(tokens) if token[0] == '▁'}
         @torch.no_grad()
         def classify_batch(batch:list[Tensor]) -> list[list[tuple[str, float]]]:
-            src = pad_sequence(batch, True, t.pad_id).to(self.device)
+            src = pad_sequence(batch, True, tokenizer.pad_id).to(self.device)
             probs = reduce(torch.add, [                                   # (B, V)
-                m.logits(m.embed_tokens(src), src).softmax(-1) for m in models])
-            labels = [[(name, row[i]) for i, name in names]
+                m.forward_embeddings(m.embed_tokens(src), src).softmax(-1)
+                for m in models])
+            labels = [[(label, row[i]) for i, label in id2label.items()]
                       for row in (probs / len(models)).tolist()]
-            return [sorted(row, key=by_probability)[:top_k] for row in labels]
-        ids = [torch.cat([i[:-1][:max_len - 1], i[-1:]]) for i in self.encode(texts)]
+            return [sorted(row, key=itemgetter(1), reverse=True)[:top_k]
+                    for row in labels]
+        truncated = [torch.cat([ids[:-1][:max_len - 1], ids[-1:]])        # eos is kept
+                     for ids in self.encode(texts)]
         return self.map_in_batches(
-            ids, classify_batch, max_tokens, progress, desc='classifying')
+            truncated, classify_batch, max_tokens, progress, desc='classifying')
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #accuracy
 def accuracy(
     predictions:list[str],  # labels
     gold:list[str],         # the correct labels
 ) -> dict[str, Any]:        # name → value, for `print_metrics`
-    """Accuracy in per cent with Wilson's interval, and as a baseline the accuracy of
-    always predicting the most frequent label. Raises ValueError if lengths differ."""
+    """Accuracy (0 to 100) with the Wilson score interval, and the accuracy of always
+    predicting the most frequent label. Raises ValueError if the lengths differ, or if
+    there are no labels."""
     if len(predictions) != len(gold) or not gold: raise UserError(
         f'{len(predictions)} labels for {len(gold)} texts')
     correct = sum(label == target for label, target in zip(predictions, gold))
     low, high = binomtest(correct, len(gold)).proportion_ci(method='wilson')
     return {'accuracy': 100 * correct / len(gold), 'right': f'{correct} of {len(gold)}',
             '95 % interval': f'{100 * low:.2f} to {100 * high:.2f}',
-            'commonest label': 100 * max(Counter(gold).values()) / len(gold)}
+            'majority-class baseline': 100 * max(Counter(gold).values()) / len(gold)}
 
 # %% ../../../nbs/library/tasks/classification/classifier.ipynb #integrated-gradients
 def integrated_gradients(
     model:Classifier,
     src:Tensor,              # ids of one text (1, T)
     target:int,              # id of a label
-    contrast:int|None=None,  # id of a label whose logit is subtracted
-    n_steps:int=32,          # points between zero and the text; 1: gradient times input
+    contrast_target:int|None=None,  # id of a label whose logit is subtracted
+    n_steps:int=32,          # interpolation steps; 1: gradient × input
 ) -> Tensor:                 # (T,)
-    "Attribution of a label's logit to each token (Sundararajan et al. 2017)."
+    """Attribution of a label's logit to each token (Sundararajan et al. 2017), from the
+    baseline of zero embeddings. The model must be in evaluation mode."""
     x = model.embed_tokens(src).detach()                     # (1, T, d_model)
-    path = (torch.arange(n_steps) + .5) / n_steps if n_steps > 1 else torch.ones(1)
-    points = (path[:, None, None].to(x) * x).requires_grad_()  # (n_steps, T, d_model)
-    logits = model.logits(points, src.expand(n_steps, -1))
-    score = logits[:, target] - (0 if contrast is None else logits[:, contrast])
-    grad, = torch.autograd.grad(score.sum(), points)
+    alphas = (torch.arange(n_steps) + .5) / n_steps if n_steps > 1 else torch.ones(1)
+    interpolated = (alphas[:, None, None].to(x) * x).requires_grad_()  # (n_steps, T, …)
+    logits = model.forward_embeddings(interpolated, src.expand(n_steps, -1))
+    score = logits[:, target]
+    if contrast_target is not None: score = score - logits[:, contrast_target]
+    grad, = torch.autograd.grad(score.sum(), interpolated)
     return (grad.mean(0) * x[0]).sum(-1)

@@ -92,12 +92,12 @@ class NextWord(Transformer):
         "As `Transformer.decode`, with the next unread word added to each position."
         assert self.config.word_id is not None
         n = (tgt == self.config.word_id).cumsum(1)                          # (B, T_q)
-        start = 0
+        start_pos = 0
         if cache is not None:
             assert isinstance(cache, _NextWordCache)
-            start, n = cache.length, cache.n_words + n
-            cache.n_words, cache.length = n[:, -1:], start + tgt.size(1)
-        x = self.tgt_position(self.tgt_embed(tgt), start)
+            start_pos, n = cache.length, cache.n_words + n
+            cache.n_words, cache.length = n[:, -1:], start_pos + tgt.size(1)
+        x = self.tgt_position(self.tgt_embed(tgt), start_pos)
         x = x + self.next_word_embedding(memory, n, memory_mask)
         mask = subsequent_mask(tgt.size(1), tgt.device) if cache is None else None
         return self.decoder(x, memory, mask, memory_mask, cache)
