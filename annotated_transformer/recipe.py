@@ -38,6 +38,8 @@ class DataConfig:
     byte_fallback: bool = True  # encode unknown characters as bytes (256 of vocab_size)
     # pairs longer than max_len; truncate cuts the source, a long target is dropped
     overlong: Literal['drop', 'error', 'truncate'] = 'drop'
+    # pad batches to one of this many shapes, for compilers and CUDA graphs; any if None
+    num_batch_buckets: _PositiveInt | None = None
 
 @dataclass(frozen=True, config=_PYDANTIC_CONFIG)
 class OptimizationConfig:
@@ -102,6 +104,8 @@ class Recipe:
     # save memory: logits and loss of this many tokens at a time; if None, of all on a
     # GPU, and on a CPU of as many as are fast
     loss_chunk_size: _PositiveInt | None = None
+    # on a GPU: matmuls of float32 with 10 bits of mantissa (TensorFloat-32)
+    tf32: bool = False
     # matmuls on a CPU: auto takes the faster; pytorch: no other CPU optimisation either
     cpu_matmul_backend: Literal['auto', 'onednn', 'pytorch'] = 'auto'
 

@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from datasets import Dataset, load_from_disk
 from filelock import FileLock
+from .bucketing import BucketedBatches
 from .batching import Batches, tokenize_dataset
 from .corpora import (
     _CorpusSpec, _corpus_fingerprint, load_corpus, _resolve_corpus)
@@ -198,9 +199,13 @@ def load_batches(
     max_tokens:int,  # padded tokens per side of a batch
     pad_id:int,      # id of the padding token
     seed:int,        # random seed for shuffling
+    num_buckets:int|None=None,  # limit on the number of shapes; None: any
 ) -> Batches:
     "Load the batches of a split. Raises ValueError if files are missing or corrupt."
-    try: return Batches(load_from_disk(folder), max_tokens, pad_id, seed)
+    try:
+        pairs = load_from_disk(folder)
+        return (Batches(pairs, max_tokens, pad_id, seed) if num_buckets is None else
+                BucketedBatches(pairs, max_tokens, pad_id, seed, num_buckets))
     except UserError: raise                    # max_tokens is too small, for example
     except (OSError, ValueError, LookupError, RuntimeError) as e:
         raise UserError(

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from ..utils.io import _print_error
 from ..utils.validation import UserError
 
@@ -76,8 +76,11 @@ def _init_distributed(
     wait_timer.daemon = True
     if world_size > 1: _exit_if_parent_dies(); _check_launcher(); wait_timer.start()
     init_kwargs = InitProcessGroupKwargs(timeout=timedelta(minutes=30))
+    # saves the memory of one copy of the gradients
+    ddp_kwargs = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     try: accelerator = Accelerator(
-        kwargs_handlers=[init_kwargs], log_with=report_to, project_dir=run_dir)
+        kwargs_handlers=[init_kwargs, ddp_kwargs], log_with=report_to,
+        project_dir=run_dir)
     except ValueError as e: raise UserError(str(e)) from e    # launch options
     finally: wait_timer.cancel()
     if accelerator.num_processes != world_size: raise UserError(

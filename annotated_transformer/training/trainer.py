@@ -46,11 +46,14 @@ def _load_train_valid(
     """Load the batches. Raises ValueError if the logits of a training micro-batch do
     not fit into this machine's memory."""
     config, max_tokens = recipe.model, recipe.data.max_tokens
+    num_buckets = recipe.data.num_batch_buckets
     micro_batch_tokens = max_tokens // (
         world_size * recipe.optimization.gradient_accumulation_steps)
-    train_batches = load_batches(run.data / 'train', max_tokens, pad_id, recipe.seed)
+    train_batches = load_batches(
+        run.data / 'train', max_tokens, pad_id, recipe.seed, num_buckets)
     valid_batches = load_batches(
-        run.data / 'valid', max(micro_batch_tokens, config.max_len), pad_id, 0)
+        run.data / 'valid', max(micro_batch_tokens, config.max_len), pad_id, 0,
+        num_buckets)
     # logits, softmax and gradient, 4 bytes each
     _check_host_memory(
         12 * config.vocab_size * min(
@@ -211,6 +214,7 @@ def train(
     try:
         checkpoint = _run_on_main(accelerator, prepare, long_timeout_group)
         if report_to: accelerator.init_trackers('annotated_transformer')
+        torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
         model = _init_model(
             recipe, run, accelerator.device.type, model,
             finetune_run if checkpoint is None else None)
