@@ -147,7 +147,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument('--recipe', choices=['base', 'big', 'multi30k_tiny', 'demo'], default='base', help='sizes of the models')
 p.add_argument('--tokens', type=int, default=2048, help='most padded tokens of a batch on each side; the paper: 25000')
 p.add_argument('--products', choices=['auto', 'onednn', 'pytorch', 'both'], default='auto',
-               help='who multiplies for us on a CPU; auto: the faster one, if oneDNN wins by a tenth; both: oneDNN, and beside it ours with PyTorch\'s')
+               help='who multiplies for us on a CPU; auto: the faster one, if oneDNN wins by a twentieth; both: oneDNN, and beside it ours with PyTorch\'s')
 p.add_argument('--only-ours', action='store_true', help='no peers')
 p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
 p.add_argument('--dtype', choices=dtypes, default='fp32', help='bf16: autocast, weights stay in float32')
