@@ -24,7 +24,7 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import ModelWithLoss, validate
 from annotated_transformer.analysis.table_3 import (
-    _effective_rank, TABLE_3, table3_recipe, verdicts)
+    _effective_rank, TABLE_3, table3_recipe, _verdicts)
 from recording import add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -122,7 +122,7 @@ def main(a):
     if a.second and not second.exists():          # decided once, over all rows, from the first seeds alone
         if left := missing(first(everything)): sys.exit(f'error: --second: {len(left)} first runs are missing, e.g. {left[0]}')
         losses = {row: [read(r, seed)['loss'] for r, seed in first(everything) if r == row] for row in TABLE_3}
-        write(second, [row for row, word in verdicts(losses).items() if word == 'undecided'])
+        write(second, [row for row, word in _verdicts(losses).items() if word == 'undecided'])
     again = [key for key in further() if key[0] in rows]
     work(again)
     if left := missing(first(rows) + again):
