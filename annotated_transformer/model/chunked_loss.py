@@ -53,8 +53,6 @@ def _trained_weights(
     "The weights of the output projection."
     return [p for p in projection.parameters() if p.requires_grad]
 
-# the last operation of a model: `torch.compile` compiles what comes before it
-@torch.compiler.disable
 def chunked_loss(
     projection:nn.Module,        # (n, d) → logits (n, V)
     hidden_states:Tensor,        # its input (B, T, d)
