@@ -8,7 +8,7 @@ from annotated_transformer.run_directory import RunDirectory
 
 LAUNCHERS = {'accelerate launch': ['accelerate.commands.launch', '--cpu', '--num_processes', 2], 'torchrun': ['torch.distributed.run', '--standalone', '--nproc_per_node', 2]}
 
-@pytest.mark.parametrize('launcher', LAUNCHERS)
+@pytest.mark.parametrize('launcher', ['accelerate launch', pytest.param('torchrun', marks=pytest.mark.nightly)])
 def test_launched_training_logs_bleu_and_ends_like_the_command(launcher, tmp_path, capfd, monkeypatch):
     args = ['--recipe', 'demo', '--dataset', 'numbers', '--eval_bleu_samples', '20', *cli_args(SMALL_OVERRIDES)]
     monkeypatch.setitem(SINGLE_THREAD_ENV, 'ACCELERATE_USE_CPU', 'true')
