@@ -202,11 +202,14 @@ def optimize_for_training(
     matmul_backend:str='onednn',  # or 'pytorch'
 ) -> nn.Module:                   # the same model
     """Replace linear layers, dropout and attention by versions that are faster on a
-    CPU, and compute the loss in chunks of about four million logits."""
+    CPU, and compute the loss in chunks: of 4·d_model tokens, so that the gradient of
+    the weights is small beside the logits, or of four million logits if these are
+    more."""
     if matmul_backend == 'onednn' and is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
     if isinstance(model, Seq2SeqModel) and model.loss_chunk_size is None:
-        model.loss_chunk_size = max(1, 2**22 // model.config.vocab_size)
+        d_model = getattr(model.config, 'd_model', 512)
+        model.loss_chunk_size = max(4 * d_model, 2**22 // model.config.vocab_size)
     _replace_modules(model, MultiHeadAttention, lambda layer: (
         _BatchedAttention(layer) if type(layer) is MultiHeadAttention else layer))
     return _replace_modules(model, nn.Dropout, lambda layer: (
