@@ -1,36 +1,148 @@
-"""Can the checks of the claims fail? Each fault of nbs/broken.csv is put into its cell, the page is run up to the last cell that
-checks the claim, and one of these cells must notice. The first run of each page, without a fault, must pass."""
+"""Can the checks of the claims fail? Each fault of nbs/broken.csv is put into its cell, the cell that checks the claim is run with
+those that it needs, and must notice; without the fault all must pass. And each verdict that a cell
+prints is turned: the cell is run on planted results, one for each word that it may say."""
 import csv
+import dis
 import json
 import re
+from io import StringIO
+from contextlib import redirect_stdout
+from types import CodeType, SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from pages import ROOT, failing_cells, in_fresh_process
+
+from annotated_transformer.analysis.statistics import Comparison, _combine, decide
 
 NBS = ROOT / 'nbs'
 FAULTS = list(csv.DictReader((NBS / 'broken.csv').open(encoding='utf-8')))
+CLAIMS = {row['id']: row for row in csv.DictReader((NBS / 'claims.csv').open(encoding='utf-8'))}
 
-def cells_until(page, claim):
-    "(id, source, whether it checks the claim) of the cells that run, up to the last that checks it."
-    cells = []
-    for c in json.loads((NBS / f'{page}.ipynb').read_text(encoding='utf-8'))['cells']:
+def names(source):
+    "Global names that a cell assigns, those that it reads before it assigns them, and those that its functions read."
+    code = compile(source, 'cell', 'exec')
+    assigned, read, late = set(), set(), set()
+    for i in dis.get_instructions(code):
+        if i.opname == 'STORE_NAME': assigned.add(i.argval)
+        elif i.opname == 'LOAD_NAME' and i.argval not in assigned: read.add(i.argval)
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    for c in inner:
+        inner += [const for const in c.co_consts if isinstance(const, CodeType)]
+        late |= {i.argval for i in dis.get_instructions(c) if i.opname == 'LOAD_GLOBAL'} - assigned
+    return assigned, read, late
+
+def cells_of(page, checks, called=frozenset()):
+    "(id, source, whether it checks) of these cells, and of those before them that define what they read or call."
+    cells, needed, late = [], set(called), set()
+    for c in reversed(json.loads((NBS / f'{page}.ipynb').read_text(encoding='utf-8'))['cells']):
         source = ''.join(c['source'])
-        if c['cell_type'] != 'code' or c['id'] == 'colab' or re.search(r'^#\| *(slow|gpu|eval: *false)', source, re.MULTILINE): continue
-        marked = re.search(r'^#\| *claim:(.*)$', source, re.MULTILINE)
-        cells.append((c['id'], source, bool(marked) and claim in marked[1].split()))
-    return cells[:1 + max(i for i, (*_, checks) in enumerate(cells) if checks)]
+        if c['cell_type'] != 'code' or not cells and c['id'] not in checks or c['id'] == 'colab': continue
+        assigned, read, calls = names(source)
+        if c['id'] in checks or needed & assigned or re.search(r'^(from|import|@patch)\b', source, re.MULTILINE):
+            cells.insert(0, (c['id'], source, c['id'] in checks))
+            needed = needed - assigned | read | calls
+            late |= calls
+    return cells if late <= called else cells_of(page, checks, late | called)
 
 def run(page, cells): return in_fresh_process(failing_cells, cells, (NBS / page).parent)
 
 @pytest.mark.parametrize('fault', FAULTS, ids=lambda f: f'{f["claim"]}: {f["what"]}')
 def test_a_fault_is_noticed(fault):
-    cells = cells_until(fault['page'], fault['claim'])
+    cells = cells_of(fault['page'], fault['checks'].split())
     broken = [(key, source.replace(fault['old'], fault['new']) if key == fault['cell'] else source, checks) for key, source, checks in cells]
     assert broken != cells, f'{fault["old"]!r} is not in {fault["page"]}, {fault["cell"]}'
     failed, checked = run(fault['page'], broken)
-    assert checked, f'no cell that checks {fault["claim"]} fails; others that do: {failed}'
+    assert checked, f'{fault["checks"]} does not fail; others that do: {failed}'
 
-@pytest.mark.parametrize('page', sorted({f['page'] for f in FAULTS}))
-def test_without_a_fault_nothing_is_noticed(page):
-    claims = [f['claim'] for f in FAULTS if f['page'] == page]
-    assert run(page, max((cells_until(page, c) for c in claims), key=len)) == ([], [])
+@pytest.mark.parametrize('page, checks', sorted({(f['page'], f['checks']) for f in FAULTS}))
+def test_without_a_fault_nothing_is_noticed(page, checks): assert run(page, cells_of(page, checks.split())) == ([], [])
+
+def verdicts(page, keys, space):
+    "Claim → the word that these cells print on planted results."
+    cells = {c.get('id'): ''.join(c['source']) for c in json.loads((NBS / f'{page}.ipynb').read_text(encoding='utf-8'))['cells']}
+    space = dict(np=np, torch=torch, Comparison=Comparison, decide=decide, _combine=_combine) | space
+    with redirect_stdout(StringIO()) as out:
+        for key in keys: exec(cells[key], space)
+    return dict(re.findall(r'^verdict (\S+): (\w+)', out.getvalue(), re.MULTILINE))
+
+def seeds(mean, n=5, step=.001): return [mean + step * i for i in range(n)]
+
+def table_3(n=5, **rows):
+    "Loss, BLEU and accuracy of each row beside base: 0, or as far away as is said."
+    def values(row, key):
+        gap = rows.get(row, 0) * dict(loss=1).get(key, -1)
+        return seeds(2. + gap, 7, .002) if row == 'base' else seeds(2. + gap, n)
+    return dict(values=values, BLEU='lower-cased tokenised BLEU')
+AS_IN_THE_PAPER = dict(A_h1=1, A_h32=1, B_dk16=1, B_dk32=1, C_N2=1, C_N4=1, C_N8=-1, C_d256=1, C_d1024=-1, C_dff1024=1, C_dff4096=-1, D_drop0=1, D_ls0=-1)
+TABLE_3_CLAIMS = 'C6.2b', 'C6.2c', 'C6.2d', 'C6.2e', 'C6.2f', 'C5.4b'
+
+def lookups(narrow, wide, short):
+    return dict(widths=[2, 4, 256], found={'additive': torch.zeros(3, 5) + torch.tensor(seeds(0.)),
+        'plain': torch.tensor([[narrow], [narrow], [wide]]) + torch.linspace(0, .004, 5) * 1.5, 'plain, short start': torch.tensor([[0.], [0.], [short]]) + torch.linspace(0, .004, 5) * 1.5})
+
+def gradient(*left):
+    divided = torch.ones(5, 2)
+    return dict(widths=[4, 16, 64, 256, 1024], divided=divided, plain=divided * torch.tensor(left)[:, None])
+
+def budgets(ours, theirs):
+    return dict(bleus=lambda name, _: ours if name == 'transformer_tiny' else theirs, entered=['transformer_tiny', 'other'], labels=dict(other='other'), budgets=('flops', 'seconds'))
+
+def parsers(scores, grammar):
+    return dict(gap=lambda *_: (0, 0, 0), told=['told'], runs=dict(words=scores, told=[99.]), f1=lambda run: run, mean=lambda _: grammar)
+
+def letters(worse):
+    "Five samples on which smoothing costs so many nats."
+    return dict(test_eq=lambda *_: None, math=SimpleNamespace(log=lambda x: x), samples=[(i, i) for i in range(5)], x=0, y=0, x_test=slice(None),
+                train=lambda eps, x, y: torch.ones(1, 1) * (1 + eps * (worse + .001 * x)), score=lambda W: (float(W[0, 0]), .5))
+
+PAPER_MILLIONS = dict(base=65, B_dk16=58, B_dk32=60, C_N2=36, C_N4=50, C_N8=80, C_d256=28, C_d1024=168, C_dff1024=53, C_dff4096=90, big=213)
+def counted(off):
+    "The paper's counts, or other ones by so many millions."
+    return dict(presets={name: name for name in PAPER_MILLIONS}, count_parameters=lambda name: (PAPER_MILLIONS[name] + (off if name == 'big' else -off)) * 1e6)
+
+def bracketed(tokens):
+    facts = dict(train=1, development=1, there_and_back=2, labels=1, tags=1, unseen_words=1, tokens=tokens, words=10, most_words=1, most_tokens=1)
+    return dict(project_path=lambda _: None, read_json=lambda _: dict(command='', machine='', versions='', data=facts))
+
+PLANTED = [   # page, cells, claim, word, results
+    ('lab/why_divide', ['saturation-check'], 'C3.2h', 'confirmed', gradient(1, 1, .6, .3, .1)),
+    ('lab/why_divide', ['saturation-check'], 'C3.2h', 'undecided', gradient(1, 1, 1, .9, .5)),
+    ('lab/why_divide', ['saturation-check'], 'C3.2h', 'contradicted', gradient(1, 1, 1, 1, 1)),
+    ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'confirmed', dict(spent={16: (1, 2, 2), 64: (1, 9, 9)})),
+    ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'undecided', dict(spent={16: (1, .5, .5), 64: (1, 9, .5)})),
+    ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'contradicted', dict(spent={16: (1, .1, .1), 64: (1, .9, .1)})),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2g', 'confirmed', lookups(.01, 1., 1.)),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2g', 'contradicted', lookups(.5, 1., 1.)),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2g', 'undecided', lookups(.0485, 1., 1.)),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'confirmed', lookups(.01, 1., 1.)),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'undecided', lookups(.01, 1., 0.)),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'contradicted', lookups(.01, -1., -1.)),
+    ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'equivalent', lookups(.01, 0., 0.)),
+    ('54_regularization', ['cell-069'], 'C5.4b', 'confirmed', letters(1.)),
+    ('30_model_architecture', ['cell-052'], 'C6.2a', 'confirmed', counted(.1)),
+    ('30_model_architecture', ['cell-052'], 'C6.2a', 'contradicted', counted(.6)),
+    ('61d_comparison', ['claim'], 'C6.1e', 'confirmed', budgets(seeds(30.), [20.] * 5)),
+    ('61d_comparison', ['claim'], 'C6.1e', 'contradicted', budgets(seeds(20.), [30.] * 5)),
+    ('61d_comparison', ['claim'], 'C6.1e', 'equivalent', budgets(seeds(30.), [30.] * 5)),
+    ('61d_comparison', ['claim'], 'C6.1e', 'undecided', budgets(seeds(20., 2), seeds(30., 2))),
+    ('63a_trees', ['record'], 'C6.3b', 'confirmed', bracketed(25)),
+    ('63a_trees', ['record'], 'C6.3b', 'contradicted', bracketed(15)),
+    ('lab/next_word', ['claim'], 'C6.3c', 'undecided', parsers([90.], 75.)),
+    *[('62a_variations', ['claim', 'claim-verdicts'], claim, word, table_3(**rows)) for claim in TABLE_3_CLAIMS for word, rows in [
+        ('confirmed', AS_IN_THE_PAPER), ('contradicted', {row: -side for row, side in AS_IN_THE_PAPER.items()}), ('equivalent', {}), ('undecided', dict(n=4) | AS_IN_THE_PAPER)]],
+    ('62a_variations', ['claim', 'claim-verdicts'], 'C6.2e', 'contradicted', table_3(**AS_IN_THE_PAPER | dict(C_N8=1))),
+    ('62a_variations', ['claim', 'claim-verdicts'], 'C5.4c', 'confirmed', table_3(D_ls0=1)),
+    ('62a_variations', ['claim', 'claim-verdicts'], 'C5.4c', 'contradicted', table_3(D_ls0=-1)),
+    ('62a_variations', ['claim', 'claim-verdicts'], 'C3.5c', 'confirmed', table_3()),
+    ('62a_variations', ['claim', 'claim-verdicts'], 'C3.5c', 'contradicted', table_3(E_learned=1)),
+    ('62a_variations', ['claim', 'claim-verdicts'], 'C3.5c', 'undecided', table_3(n=4))]
+
+@pytest.mark.parametrize('page, keys, claim, word, space', PLANTED, ids=[f'{claim}: {word}' for _, _, claim, word, _ in PLANTED])
+def test_planted_results_turn_the_verdict(page, keys, claim, word, space):
+    assert verdicts(page, keys, space)[claim] == word
+
+@pytest.mark.parametrize('claim', [key for key, row in CLAIMS.items() if row['kind'] != 'not tested'])
+def test_every_check_is_tried(claim):
+    assert claim in {f['claim'] for f in FAULTS} | {p[2] for p in PLANTED}

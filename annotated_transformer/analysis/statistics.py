@@ -195,3 +195,12 @@ def decide(
             c, level, c.interval(level), p, c.power(alpha / len(comparisons)),
             c.verdict(alpha / divisor)))
     return decisions
+
+# %% ../../nbs/library/analysis/statistics.ipynb #combine
+def _combine(
+    verdicts:Sequence[str],   # of the parts of a claim
+) -> str:
+    """'contradicted' if one part is; else the verdict of all parts if they share it,
+    or 'undecided'."""
+    if 'contradicted' in verdicts: return 'contradicted'
+    return verdicts[0] if len({*verdicts}) == 1 else 'undecided'
