@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from annotated_transformer.analysis.statistics import Comparison, decide
 from annotated_transformer.analysis.table_3 import TABLE_3
 
 NBS = Path(__file__).resolve().parents[1] / 'nbs'
@@ -40,6 +41,12 @@ def gradient(*left):
 
 def positions(*seen_past_far): return dict(np=np, sines=np.array([seen_past_far] * 3), table=np.array([(1., .3, 0.)] * 3))
 
+def short_paths(attention, dilated, fold, seeds=5):
+    "Updates of three layers at n = 128, by seed; their paths are 1, 5 and 128."
+    arms = dict(attention=(1, attention), dilated=(5, dilated), fold=(128, fold))
+    return dict(names=[*arms], far=128, limit=300, np=np, Comparison=Comparison, decide=decide,
+                arms={(name, 128): dict(path=path, updates=[min(300, u + s) for s in range(seeds)]) for name, (path, u) in arms.items()})
+
 CASES = {
     'C3.2b': ('lab/why_divide', 'saturation-check', [
         ('holds', gradient(1, 1, .1, .1, .1)), ('holds in part', gradient(1, 1, .6, .3, .1)), ('does not hold as stated', gradient(1, 1, 1, 1, 1))]),
@@ -48,6 +55,9 @@ CASES = {
         ('contradicted on a toy', variations(1, E_learned=-1) | dict(tie=False)), ('not shown on a toy', variations(1) | dict(tie=False))]),
     'C3.5d': ('lab/heads', 'past-check-sines', [
         ('holds on a toy', positions(1, .9, .1)), ('holds on a toy', positions(1, .9, .8)), ('not shown on a toy', positions(1, .3, 0))]),
+    'C4c': ('lab/what_waits', 'short-verdict', [
+        ('holds on a toy', short_paths(20, 60, 300)), ('holds in part on a toy', short_paths(20, 290, 300)), ('mixed on a toy', short_paths(60, 20, 300)),
+        ('contradicted on a toy', short_paths(290, 60, 20)), ('not decided', short_paths(100, 102, 104)), ('not decided', short_paths(20, 60, 300, seeds=4))]),
     'C6.1e': ('61d_comparison', 'claim', [
         ('holds on a toy', comparison([40, 41], [30, 31])), ('contradicted on a toy', comparison([20, 21], [30, 31])),
         ('not shown on a toy', comparison([30, 32], [31, 33]))]),
