@@ -6,11 +6,19 @@ import torch
 from annotated_transformer.cli.recipe_flags import _add_recipe_arguments
 from annotated_transformer.recipe import flatten_recipe, get_recipe
 
+def processor_family():
+    "Vendor, family and model of the processor, and the widest instructions that PyTorch uses on it."
+    try: lines = Path('/proc/cpuinfo').read_text().splitlines()
+    except OSError: lines = []
+    info = {key.strip(): value.strip() for key, _, value in (line.partition(':') for line in lines)}
+    name = f"{info['vendor_id']} family {info['cpu family']} model {info['model']}" if 'vendor_id' in info else platform.processor() or platform.machine()
+    return f'{name}, {torch.backends.cpu.get_cpu_capability()}'
+
 def provenance(*packages):
     "Command, commit, machine and versions."
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     n = torch.get_num_threads()
-    return dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, {n} thread{"s" * (n > 1)} of {os.cpu_count()} processors',
+    return dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, {n} thread{"s" * (n > 1)} of {os.cpu_count()} processors', processor=processor_family(),
                 versions=dict(python=platform.python_version()) | {name: version(name) for name in packages})
 
 def add_corpus(parser, dataset='multi30k'):

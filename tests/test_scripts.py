@@ -32,6 +32,14 @@ def test_the_benchmark_of_the_data(tmp_path):
     seconds = json.loads((tmp_path / 'x.json').read_text())['1000 pairs']['first']['seconds']
     assert {'fingerprint', 'read and split', 'learn pieces', 'cut into pieces', 'store'} <= set(seconds)
 
+@pytest.mark.parametrize('name, cells', [('what_waits', 3 * 2 * 4), ('short_paths', 7 * 2)])
+def test_the_experiments_of_section_4_in_small(tmp_path, name, cells):
+    result = run_python(ROOT / f'experiments/{name}.py', '--tiny', '--runs', tmp_path / 'runs', '--out', tmp_path / 'x.json')
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / 'x.json').read_text())
+    assert len(record.get('cells') or record['arms']) == cells and record['processor']
+    if name == 'short_paths': assert [arm['path'] for arm in record['arms'] if arm['n'] == 8] == [1, 2, 4, 8, 8, 8, 8]
+
 @pytest.fixture
 def gpu(monkeypatch):
     "benchmarks/gpu.py as a module; its worker finds it by the same path."
