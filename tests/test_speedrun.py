@@ -1,5 +1,4 @@
 "The speedrun: a tiny entry from start to end, killed and resumed, its clock, its rules, and the tables of its page."
-import importlib
 import importlib.util
 import json
 import os
@@ -24,6 +23,7 @@ FOLDER = ROOT / 'experiments/speedrun'
 TINY = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=30, byte_fallback=False, preprocessing='raw', max_tokens=512, max_steps=30, warmup_steps=10,
             max_len=60, P_drop=.1, save_every='10 steps', cpu_matmul_backend='pytorch')
 UNREACHABLE = '--target', '101'
+SITTING = dict(commit='abc1234', changed_files=False, threads=2, device='cpu', processor='P')
 
 def load_script(name):
     "A script as a new module: reading its arguments adds options to its parser."
@@ -181,7 +181,7 @@ def records(speedrun, tmp_path, monkeypatch):
     module = load_script('records')
     folder = tmp_path / 'speedrun'
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns('__pycache__', 'logs'))
-    for name in 'RECORDS', 'COST', 'FINISHED': monkeypatch.setattr(module, name, folder / f'{name.lower()}.json')
+    for name in 'RECORDS', 'COST', 'FINISHED', 'CLOCK': monkeypatch.setattr(module, name, folder / f'{name.lower()}.json')
     monkeypatch.setattr(module, 'HERE', folder)
     (folder / 'records.json').write_text('[]')
     def make_logs(entry, seconds, **changes):
@@ -189,7 +189,7 @@ def records(speedrun, tmp_path, monkeypatch):
         for seed, value in enumerate(seconds):
             log = dict(entry=entry, seed=seed, target=39., corpus=['multi30k', 'en', 'de'], n_valid=1014, trial={}, reached=True,
                        files={f.name: module._sha256_file(f) for f in module.entry_files(entry)},
-                       sittings=[dict(commit='abc1234', changed_files=False, threads=2, device='cpu', processor='P')],
+                       sittings=[SITTING],
                        evaluations=[dict(step=0, bleu=0., seconds=0., reference=4096.), dict(step=100, bleu=39.5, seconds=value, reference=4096.)]) | changes
             paths.append(tmp_path / f'{entry}_seed{seed}.json')
             paths[-1].write_text(json.dumps(log))
@@ -211,8 +211,6 @@ def test_records_become_a_table_with_verdicts(records):
     add(records, records.make_logs('pre_norm', [4800, 4940, 4700, 4850, 4760]))                             # again: replaced
     assert len(records.read(records.RECORDS)) == 3 and '| +0.34, contradicted |' in (records.HERE / 'README.md').read_text()
 
-SITTING = dict(commit='abc1234', changed_files=False, threads=2, device='cpu', processor='P')
-
 @pytest.mark.parametrize('changes, message', [
     (dict(trial=dict(N=1)), 'a trial'), (dict(target=38.), 'the target is 39'), (dict(n_valid=100), 'all 1,014 captions'), (dict(corpus=['multi30k', 'de', 'en']), 'en-de'),
     (dict(reached=False), 'was not reached'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sittings=[SITTING | dict(threads=1)]), '1 threads'),
@@ -226,6 +224,15 @@ def test_four_seeds_and_files_that_are_no_logs_are_refused(records, tmp_path):
     with pytest.raises(UserError, match='seeds'): add(records, records.make_logs('published', [3600] * 4))
     (tmp_path / 'no.json').write_text('[]')
     with pytest.raises(UserError, match='no.json is not a log'): add(records, [tmp_path / 'no.json'])
+
+def test_costs_and_the_variation_of_the_clock(records, tmp_path):
+    "Equal work that takes twice as long beside other work: the standard hour does not vary."
+    rows = [dict(step=0, seconds=0., reference=4096., bleu=0.), dict(step=2, seconds=2., reference=4096., bleu=0.), dict(step=4, seconds=4., reference=4096., bleu=0.),
+            dict(step=6, seconds=4 + 8 / 3, reference=2048., bleu=0.), dict(step=8, seconds=8 + 8 / 3, reference=2048., bleu=0.)]
+    log, = records.make_logs('published', [0], trial=dict(max_steps=8), reached=False, evaluations=rows, sittings=[SITTING | dict(versions={})])
+    records.main(records.p.parse_args(['--cost', str(log), '--clock', str(log)]))
+    text = (records.HERE / 'README.md').read_text()
+    assert '| published | 8,000 | 1.00 | 2.2 | 11 |' in text and '1.0 to 2.0 wall-clock seconds, coefficient of variation 36 %; in standard seconds it was 0 %' in text
 
 def test_a_page_without_its_marks_is_refused(records):
     with pytest.raises(UserError, match='<!-- entries -->'): records.readme('nothing')

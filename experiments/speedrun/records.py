@@ -2,6 +2,7 @@
 
     python experiments/speedrun/records.py --add runs/speedrun/published_seed*.json
     python experiments/speedrun/records.py --cost runs/speedrun_cost/*.json      # logs of short trials
+    python experiments/speedrun/records.py --clock runs/speedrun_clock/published_seed0.json
     python experiments/speedrun/records.py                                       # only the tables
 """
 import argparse, json, re, shutil, sys
@@ -20,11 +21,12 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.error = _exit_with_usage_error
 p.add_argument('--add', nargs='+', type=Path, default=[], metavar='LOG', help='logs of the five seeds of one entry')
 p.add_argument('--cost', nargs='+', type=Path, default=[], metavar='LOG', help='logs of trials, one an entry, with the speed of its steps')
+p.add_argument('--clock', type=Path, metavar='LOG', help='log of a trial with many evaluations on a busy machine')
 
 SEEDS, THREADS, N_VALID, MARGIN = [0, 1, 2, 3, 4], 2, 1014, .05           # the margin in standard hours
 # hours of an entry beside those of the published recipe: the claim, written before its runs
 PREDICTIONS = dict(pre_norm='less', higher_rate='less', short_warmup='less', small_batch='less', small_vocabulary='less', consistency='greater')
-RECORDS, COST, FINISHED = (HERE / f'{name}.json' for name in ('records', 'cost', 'finished'))
+RECORDS, COST, FINISHED, CLOCK = (HERE / f'{name}.json' for name in ('records', 'cost', 'finished', 'clock'))
 
 def read(path): return json.loads(path.read_text()) if path.is_file() else []
 def write(path, value): path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + '\n')
@@ -96,10 +98,12 @@ def cost_table(costs):
     if not costs: return 'Not measured yet.'
     rows = [(c['entry'], f"{c['max_steps']:,}", f"{c['step_seconds']:.2f}", f"{c['hours']:.1f}", f"{len(SEEDS) * c['hours']:.0f}") for c in costs]
     total = len(SEEDS) * sum(c['hours'] for c in costs)
+    same = [c['step_seconds'] for c in costs if c['entry'] in ('published', 'higher_rate', 'short_warmup')]
     return '\n'.join([markdown(('entry', 'steps at most', 'standard seconds a step', 'standard hours a seed, at most', 'five seeds'), *rows), '',
-                      f"{len(costs)} entries, five seeds each: {total:.0f} standard hours at most. Measured over {costs[0]['steps']} steps of each with {costs[0]['threads']} "
-                      f"thread{'s' * (costs[0]['threads'] > 1)} of a busy {costs[0]['processor']}, of seed 0, at {min(c['reference'] for c in costs):,.0f} to "
-                      f"{max(c['reference'] for c in costs):,.0f} reference tokens a second: an estimate, not a result."])
+                      f"{len(costs)} entries, five seeds each: {total:.0f} standard hours at most. An estimate, not a result: {costs[0]['steps']} steps of each, "
+                      f"{costs[0]['threads']} thread{'s' * (costs[0]['threads'] > 1)} of a busy {costs[0]['processor']}, {min(c['reference'] for c in costs):,.0f} to "
+                      f"{max(c['reference'] for c in costs):,.0f} reference tokens a second. A step of published, higher_rate and short_warmup is the same work: "
+                      f"its {min(same):.2f} to {max(same):.2f} seconds show the error."])
 
 def measure_cost(path):
     "Cost of an entry from the log of a trial of a few steps."
@@ -109,19 +113,31 @@ def measure_cost(path):
     return dict(entry=log['entry'], steps=rows[-1]['step'], step_seconds=step_seconds, max_steps=recipe.schedule.max_steps, hours=step_seconds * recipe.schedule.max_steps / 3600,
                 wall_step_seconds=rows[-1]['seconds'] / rows[-1]['step'], reference=mean(r['reference'] for r in rows), **{k: log['sittings'][0][k] for k in ('processor', 'threads', 'commit', 'versions')})
 
+def variation(values): return stdev(values) / mean(values)
+
+def clock_text(log):
+    "How much the time of equal work varies by either clock."
+    if not log: return 'Not measured yet.'
+    rows = log['evaluations']
+    wall = [(b['seconds'] - a['seconds']) / (b['step'] - a['step']) for a, b in zip(rows, rows[1:])]
+    standard = [3600 * hours(dict(evaluations=pair))[0] / (pair[1]['step'] - pair[0]['step']) for pair in zip(rows, rows[1:])]
+    return (f"Measured on a busy machine, {rows[-1]['step']} steps of {log['entry']}, {len(wall)} evaluations: a step took {min(wall):.1f} to {max(wall):.1f} wall-clock seconds, "
+            f"coefficient of variation {100 * variation(wall):.0f} %; in standard seconds it was {100 * variation(standard):.0f} %. Batches differ in size, which is part of both.")
+
 def finished_text(runs):
     "What two finished runs of the published recipe show, and what they do not."
     if not runs: return 'Not scored yet.'
     old = [json.loads((HERE.parents[1] / f"nbs/results/multi30k_en_de_seed{r['seed']}.json").read_text()) for r in runs]
     first = [next((m['step'] for m in o['runs'][0]['metrics'] if m.get('valid_bleu', 0) >= TARGET), None) for o in old]
-    lines = [f"- Seed {r['seed']}: {o['hours'][0]:.1f} wall-clock hours for {o['runs'][0]['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {f:,}. "
-             f"Of all {r['n_valid']:,}: {', '.join(f'{bleu:.2f}' for bleu in r['bleu'])} at steps {', '.join(f'{step:,}' for step in r['steps'])}." for r, o, f in zip(runs, old, first)]
+    lines = [f"- Seed {r['seed']}: {o['hours'][0]:.1f} wall-clock hours for {o['runs'][0]['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {f:,}. BLEU of all "
+             f"{r['n_valid']:,} by the {len(r['steps'])} checkpoints of steps {r['steps'][0]:,} to {r['steps'][-1]:,}: {spread(r['bleu'])}, from {min(r['bleu']):.2f} to {max(r['bleu']):.2f}; "
+             f"{sum(bleu >= TARGET for bleu in r['bleu'])} of them have {TARGET:g} or more." for r, o, f in zip(runs, old, first)]
     wall = [o['hours'][0] for o in old]
-    return '\n'.join([*lines, '', f'The same steps took {min(wall):.1f} and {max(wall):.1f} hours by the wall clock: {max(wall) / min(wall) - 1:.0%} more, on one machine, from other work beside them.'])
+    return '\n'.join([*lines, '', f'The same steps took {min(wall):.1f} and {max(wall):.1f} hours by the wall clock: {100 * (max(wall) / min(wall) - 1):.0f} % more, on one machine, from other work beside them.'])
 
 def readme(text):
     "README.md with its generated parts made again."
-    parts = dict(entries=entries_table(), records=records_table(read(RECORDS)), cost=cost_table(read(COST)), finished=finished_text(read(FINISHED)))
+    parts = dict(entries=entries_table(), records=records_table(read(RECORDS)), cost=cost_table(read(COST)), clock=clock_text(read(CLOCK)), finished=finished_text(read(FINISHED)))
     for name, part in parts.items():
         pattern = rf'(<!-- {name} -->\n).*?(<!-- end -->)'
         if not re.search(pattern, text, re.DOTALL): raise UserError(f'README.md has no part <!-- {name} --> … <!-- end -->')
@@ -133,6 +149,7 @@ def main(a):
         record = make_record(a.add)
         write(RECORDS, [r for r in read(RECORDS) if r['entry'] != record['entry']] + [record])
     if a.cost: write(COST, sorted(map(measure_cost, a.cost), key=lambda c: entry_names().index(c['entry'])))
+    if a.clock: write(CLOCK, read_log(a.clock))
     path = HERE / 'README.md'
     path.write_text(readme(path.read_text(encoding='utf-8')), encoding='utf-8')
     print(records_table(read(RECORDS)))
