@@ -27,6 +27,7 @@ SEEDS, THREADS, N_VALID, MARGIN = [0, 1, 2, 3, 4], 2, 1014, .05           # the 
 # hours of an entry beside those of the published recipe: the claim, written before its runs
 PREDICTIONS = dict(pre_norm='less', higher_rate='less', short_warmup='less', small_batch='less', small_vocabulary='less', consistency='greater')
 RECORDS, COST, FINISHED, CLOCK = (HERE / f'{name}.json' for name in ('records', 'cost', 'finished', 'clock'))
+RESULTS = HERE.parents[1] / 'nbs/results'
 
 def read(path): return json.loads(path.read_text()) if path.is_file() else []
 def write(path, value): path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + '\n')
@@ -127,7 +128,7 @@ def clock_text(log):
 def finished_text(runs):
     "What two finished runs of the published recipe show, and what they do not."
     if not runs: return 'Not scored yet.'
-    old = [json.loads((HERE.parents[1] / f"nbs/results/multi30k_en_de_seed{r['seed']}.json").read_text()) for r in runs]
+    old = [read(RESULTS / f"multi30k_en_de_seed{r['seed']}.json") for r in runs]
     first = [next((m['step'] for m in o['runs'][0]['metrics'] if m.get('valid_bleu', 0) >= TARGET), None) for o in old]
     lines = [f"- Seed {r['seed']}: {o['hours'][0]:.1f} wall-clock hours for {o['runs'][0]['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {f:,}. BLEU of all "
              f"{r['n_valid']:,} by the {len(r['steps'])} checkpoints of steps {r['steps'][0]:,} to {r['steps'][-1]:,}: {spread(r['bleu'])}, from {min(r['bleu']):.2f} to {max(r['bleu']):.2f}; "
