@@ -214,7 +214,7 @@ def test_records_become_a_table_with_verdicts(records):
 
 @pytest.mark.parametrize('changes, message', [
     (dict(trial=dict(N=1)), 'a trial'), (dict(target=38.), 'the target is 39'), (dict(n_valid=100), 'all 1,014 captions'), (dict(corpus=['multi30k', 'de', 'en']), 'en-de'),
-    (dict(reached=False), 'was not reached'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sittings=[SITTING | dict(threads=1)]), '1 threads'),
+    (dict(reached=False), 'was not reached'), (dict(entry='unforeseen'), 'no line in PREDICTIONS'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sittings=[SITTING | dict(threads=1)]), '1 threads'),
     (dict(sittings=[SITTING | dict(device='cuda')]), 'cuda'), (dict(sittings=[SITTING | dict(changed_files=True)]), 'without changed files'),
     (dict(sittings=[SITTING, SITTING | dict(commit='other')]), 'one commit'), (dict(seed=7), 'seeds')])
 def test_logs_that_break_a_rule_are_refused(records, changes, message):

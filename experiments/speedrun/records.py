@@ -47,8 +47,9 @@ def check_log(path, log):
     rule(not log['trial'], f"a trial with {log['trial']} is never a record: run the entry as it is")
     rule((log['target'], tuple(log['corpus']), log['n_valid']) == (TARGET, CORPUS, N_VALID), f'the target is {TARGET:g} on all {N_VALID:,} captions of Multi30k, en-de')
     rule(log['reached'], f'{TARGET:g} was not reached: a record needs every seed')
+    rule(log['entry'] in ('published', *PREDICTIONS), f"{log['entry']} has no line in PREDICTIONS of records.py: write it before the run")
     rule(log['files'] == {f.name: _sha256_file(f) for f in entry_files(log['entry'])}, f"its entry is not that of entries/: run {log['entry']} again")
-    for s in log['sittings']: rule(s['threads'] == THREADS and s['device'] == 'cpu', f"{s['threads']} threads, {s['device']}: run with OMP_NUM_THREADS={THREADS} on a CPU")
+    for s in log['sittings']: rule(s['threads'] == THREADS and s['device'] == 'cpu', f"{s['threads']} threads, {s['device']}: run with OMP_NUM_THREADS={THREADS} CUDA_VISIBLE_DEVICES=")
     rule(not any(s['changed_files'] for s in log['sittings']) and len({s['commit'] for s in log['sittings']}) == 1, 'train with one commit, without changed files')
 
 def make_record(paths):
@@ -134,7 +135,7 @@ def finished_text(runs):
              f"{r['n_valid']:,} by the {len(r['steps'])} checkpoints of steps {r['steps'][0]:,} to {r['steps'][-1]:,}: {spread(r['bleu'])}, from {min(r['bleu']):.2f} to {max(r['bleu']):.2f}; "
              f"{sum(bleu >= TARGET for bleu in r['bleu'])} of them have {TARGET:g} or more." for r, o, f in zip(runs, old, first)]
     wall = [o['hours'][0] for o in old]
-    return '\n'.join([*lines, '', f'The same steps took {min(wall):.1f} and {max(wall):.1f} hours by the wall clock: {100 * (max(wall) / min(wall) - 1):.0f} % more, on one machine, from other work beside them.'])
+    return '\n'.join([*lines, '', f'Equal work took {min(wall):.1f} and {max(wall):.1f} hours by the wall clock: {100 * (max(wall) / min(wall) - 1):.0f} % more on one machine, with other work beside it.'])
 
 def readme(text):
     "README.md with its generated parts made again."
