@@ -185,7 +185,7 @@ def records(speedrun, tmp_path, monkeypatch):
     for name in 'RECORDS', 'COST', 'FINISHED', 'CLOCK': monkeypatch.setattr(module, name, folder / f'{name.lower()}.json')
     monkeypatch.setattr(module, 'HERE', folder)
     (folder / 'records.json').write_text('[]')
-    def make_logs(entry, seconds, **changes):
+    def make_logs(entry, seconds, /, **changes):
         paths = []
         for seed, value in enumerate(seconds):
             log = dict(entry=entry, seed=seed, target=39., corpus=['multi30k', 'en', 'de'], n_valid=1014, trial={}, reached=True,
