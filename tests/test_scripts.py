@@ -12,7 +12,7 @@ from helpers import ROOT, run_python
 
 PEERS = {'hugging_face.py': 'transformers'}               # what only the bench extra installs
 
-@pytest.mark.parametrize('script', sorted(f'{folder}/{p.name}' for folder in ('benchmarks', 'experiments') for p in (ROOT / folder).glob('*.py')))
+@pytest.mark.parametrize('script', sorted(f'{folder}/{p.name}' for folder in ('benchmarks', 'experiments', 'experiments/speedrun') for p in (ROOT / folder).glob('*.py')))
 def test_every_script_starts(script, monkeypatch):
     "In a copy of this process, which has loaded what is slow to load."
     if peer := PEERS.get(Path(script).name): pytest.importorskip(peer)

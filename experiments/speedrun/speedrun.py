@@ -1,0 +1,165 @@
+"""The speedrun of the original Transformer: train one seed of an entry until its translations of all validation captions reach a BLEU of 39.0.
+
+An entry is a recipe, entries/NAME.yaml, with at most one module beside it, entries/NAME.py, which is imported first. The library trains
+it; every two epochs all validation captions are translated greedily and scored, off the clock. The log is NAME_seedN.json in --runs.
+Give the same command again after an interruption or a crash: it resumes from the last checkpoint, and so does the clock.
+README.md has the rules. Any field of the recipe is an option, for a trial, which is never a record.
+
+    OMP_NUM_THREADS=2 python experiments/speedrun/speedrun.py published --seed 0 --data data/multi30k
+"""
+import argparse, hashlib, json, platform, subprocess, sys, time
+from pathlib import Path
+import torch
+from torch import nn
+from torch.nn import functional as F
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from annotated_transformer.cli.arguments import _exit_with_usage_error, _import_user_module
+from annotated_transformer.cli.main import _exit_on_user_error
+from annotated_transformer.data.corpora import load_corpus
+from annotated_transformer.data.moses import moses_lc
+from annotated_transformer.data.preprocessing import load_batches
+from annotated_transformer.inference.metrics import tokenized_bleu
+from annotated_transformer.inference.translator import Translator
+from annotated_transformer.model.pretrained import load_weights
+from annotated_transformer.recipe import get_recipe, recipe_to_dict
+from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.training.run_setup import _init_model
+from annotated_transformer.training.trainer import train
+from annotated_transformer.utils.io import _sha256_file, atomic_write_text
+from annotated_transformer.utils.validation import UserError
+from recording import add_corpus, provenance, read_arguments
+
+HERE = Path(__file__).resolve().parent
+TARGET, CORPUS = 39., ('multi30k', 'en', 'de')
+# of every entry, whatever its file has: how often it is scored, from which weights, and nothing ends it but the target and max_steps
+RULES = dict(save_every='2 epochs', average_checkpoints=1, early_stopping_patience=None)
+NOMINAL_SPEED = 4096           # reference target tokens a second of the machine of a standard hour, about two idle cores of an AMD EPYC (Zen 4)
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage='%(prog)s ENTRY [OPTIONS]')
+p.error = _exit_with_usage_error
+p.add_argument('entry', metavar='ENTRY', help='name of a file of entries/, or the path of a .yaml file')
+add_corpus(p)
+p.add_argument('--data', help='folder of the corpus')
+p.add_argument('--target', type=float, default=TARGET, help='BLEU at which the clock stops')
+p.add_argument('--runs', type=Path, default=Path('runs/speedrun'), help='folder of the runs and their logs')
+
+class TargetReached(Exception):
+    "Ends the training from its callback."
+
+def entry_files(name):
+    "The recipe of an entry and the module beside it, if there is one."
+    path = Path(name) if Path(name).suffix == '.yaml' else HERE / f'entries/{name}.yaml'
+    return [f for f in (path, path.with_suffix('.py')) if f.is_file() or f == path]
+
+def load_entry(name, **changes):
+    "The recipe of an entry under the rules of the race."
+    path, *modules = entry_files(name)
+    for module in modules: _import_user_module(str(module))
+    return get_recipe(path, **RULES | changes)
+
+def reference_speed(steps=3, B=128, T=16, V=10000):
+    """Target tokens a second of PyTorch's own Transformer at the size of the published recipe: how fast this machine is at this moment.
+    It has no code in common with the entries, and a new version of this package does not change it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        embedding, model = nn.Embedding(V, 128), nn.Transformer(128, 4, 4, 4, 256, .3, batch_first=True)
+        adam = torch.optim.Adam([*embedding.parameters(), *model.parameters()], fused=True)
+        src, tgt = torch.randint(V, (B, T)), torch.randint(V, (B, T + 1))
+        for i in range(steps + 1):                        # the first one allocates memory
+            if i == 1: start = time.perf_counter()
+            logits = model(embedding(src), embedding(tgt[:, :-1])) @ embedding.weight.T      # (B, T, V)
+            F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten()).backward()
+            adam.step(); adam.zero_grad()
+    return steps * B * T / (time.perf_counter() - start)
+
+def training_seconds(run, model, start, end):
+    """Wall-clock seconds of the steps start + 1 to end, each counted once however often the run was interrupted. A line of
+    metrics.jsonl has the target tokens a second of its steps, without validation, saving and translation; their tokens are counted again."""
+    data = run.recipe.data
+    batches = load_batches(run.data / 'train', data.max_tokens, model.pad_id, run.recipe.seed, data.num_batch_buckets)
+    seconds, before = 0., start
+    for line in run.metrics(end):
+        if 'loss' not in line or line['step'] <= start: continue
+        tokens = sum((model.labels(batches[i][1]) != model.pad_id).sum().item() for i in range(before, line['step']))
+        seconds, before = seconds + tokens / line['tokens_per_s'], line['step']
+    return seconds
+
+def validation_bleu(model, run, sources, references):
+    "Lower-cased tokenised BLEU of greedy translations of raw text, on Moses tokens whatever the entry's own tokens are."
+    texts = [best for (best, _), in Translator([model], run.tokenizer, run.config).n_best(sources, beam=1, alpha=0.)]
+    lang = run.config['target_lang']
+    return tokenized_bleu(texts if run.config['preprocessing'] == 'moses_lc' else moses_lc(texts, lang), moses_lc(references, lang))
+
+def hours(log):
+    """(standard hours, wall-clock hours) of the training. Seconds between two evaluations count by the mean of the reference speeds at both:
+    a standard hour is an hour on a machine with the nominal speed."""
+    rows = log['evaluations']
+    standard = sum((b['seconds'] - a['seconds']) * (a['reference'] + b['reference']) / 2 for a, b in zip(rows, rows[1:])) / NOMINAL_SPEED
+    return standard / 3600, rows[-1]['seconds'] / 3600
+
+def describe(log):
+    "One line: the result."
+    last, (standard, wall) = log['evaluations'][-1], hours(log)
+    best = max(row['bleu'] for row in log['evaluations'])
+    result = f"BLEU {last['bleu']:.2f}" if log['reached'] else f"{log['target']:g} not reached (best {best:.2f})"
+    return f"{log['entry']}, seed {log['seed']}: {result} at step {last['step']}, {standard:.3f} standard hours ({wall:.3f} by the wall clock)"
+
+def processor():
+    "Name of the processor."
+    lines = Path('/proc/cpuinfo').read_text().split('\n') if Path('/proc/cpuinfo').exists() else []
+    return next((line.partition(': ')[2] for line in lines if line.startswith('model name')), platform.processor())
+
+def sitting(step):
+    "Where and with which code the run is trained from a step on."
+    changed = subprocess.run(['git', 'status', '--porcelain', '--untracked-files=no'], cwd=HERE, capture_output=True, text=True).stdout
+    return dict(from_step=step, changed_files=bool(changed.strip()), processor=processor(), threads=torch.get_num_threads(),
+                device='cuda' if torch.cuda.is_available() else 'cpu', **provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses'))
+
+def open_log(path, settings):
+    "The log of a run, continued or new."
+    log = json.loads(path.read_text()) if path.is_file() else settings | dict(reached=None, sittings=[], evaluations=[])
+    changed = [name for name in settings if log[name] != json.loads(json.dumps(settings[name]))]
+    if changed: raise UserError(f'{path} was begun with a different {changed[0]}: give the same, or choose another --runs')
+    return log
+
+def main(a):
+    files, recipe = entry_files(a.entry), load_entry(a.entry, **a.changes)
+    run = RunDirectory(a.runs / f'{files[0].stem}_seed{recipe.seed}')
+    sources, references = (list(load_corpus(a.corpus, a.data)['valid'][side]) for side in ('source', 'target'))
+    path = run.path.with_suffix('.json')
+    log = open_log(path, dict(
+        entry=files[0].stem, seed=recipe.seed, target=a.target, corpus=list(a.corpus), valid_sha256=hashlib.sha256('\n'.join(sources + references).encode()).hexdigest(),
+        n_valid=len(sources), files={f.name: _sha256_file(f) for f in files}, trial={k: v for k, v in a.changes.items() if k != 'seed'}, recipe=recipe_to_dict(recipe)))
+    rows = log['evaluations']
+    def save():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(path, json.dumps(log, indent=1) + '\n')
+
+    def score(model, _, step):
+        "The callback of the training: scores, writes the log, and ends the training at the target."
+        bleu = validation_bleu(model, run, sources, references)
+        seconds = rows[-1]['seconds'] + training_seconds(run, model, rows[-1]['step'], step)
+        rows.append(dict(step=step, bleu=bleu, seconds=seconds, reference=reference_speed()))
+        if bleu >= a.target or step == recipe.schedule.max_steps: log['reached'] = bleu >= a.target
+        save()
+        print(f"\nstep {step}: BLEU {bleu:.2f}, {hours(log)[0]:.3f} standard hours", file=sys.stderr, flush=True)
+        if log['reached']: raise TargetReached
+        return dict(valid_bleu=bleu)
+
+    if log['reached'] is None:
+        checkpoints = run.checkpoints('*')
+        log['sittings'].append(sitting(int(checkpoints[-1].name[-8:]) if checkpoints else 0))
+        if not rows: rows.append(dict(step=0, bleu=0., seconds=0., reference=reference_speed()))
+        save()
+        try:
+            saved = run.checkpoints()
+            if saved and (step := int(saved[-1].name[-8:])) > rows[-1]['step']:       # killed after a checkpoint, before its score was written
+                model = _init_model(recipe, run)
+                model.load_state_dict(load_weights(saved[-1] / 'model.safetensors', model), strict=False)
+                score(model.eval(), run.path, step)
+            if log['reached'] is None: train(recipe, a.corpus, run.path, a.data, resume=True, callback=score)
+        except TargetReached: pass
+    print(describe(log))
+
+if __name__ == '__main__':
+    with _exit_on_user_error(): main(read_arguments(p, 'multi30k_tiny'))
