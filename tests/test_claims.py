@@ -102,6 +102,12 @@ def counted(off):
     "The paper's counts, or other ones by so many millions."
     return dict(presets={name: name for name in PAPER_MILLIONS}, count_parameters=lambda name: (PAPER_MILLIONS[name] + (off if name == 'big' else -off)) * 1e6)
 
+def short_paths(attention, dilated, fold, seeds=5):
+    "Updates of three layers at n = 128, by seed; their paths are 1, 5 and 128."
+    layers = dict(attention=(1, attention), dilated=(5, dilated), fold=(128, fold))
+    return dict(names=[*layers], far=128, limit=300,
+                arms={(name, 128): dict(path=path, updates=[min(300, u + s * path) for s in range(seeds)]) for name, (path, u) in layers.items()})
+
 def bracketed(tokens):
     facts = dict(train=1, development=1, there_and_back=2, labels=1, tags=1, unseen_words=1, tokens=tokens, words=10, most_words=1, most_tokens=1)
     return dict(project_path=lambda _: None, read_json=lambda _: dict(command='', machine='', versions='', data=facts))
@@ -120,6 +126,10 @@ PLANTED = [   # page, cells, claim, word, results
     ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'undecided', lookups(.01, 1., 0.)),
     ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'contradicted', lookups(.01, -1., -1.)),
     ('lab/why_divide', ['learn-verdict'], 'C3.2j', 'equivalent', lookups(.01, 0., 0.)),
+    ('lab/what_waits', ['short-verdict'], 'C4f', 'confirmed', short_paths(20, 60, 290)),
+    ('lab/what_waits', ['short-verdict'], 'C4f', 'contradicted', short_paths(60, 20, 290)),
+    ('lab/what_waits', ['short-verdict'], 'C4f', 'undecided', short_paths(20, 270, 290)),
+    ('lab/what_waits', ['short-verdict'], 'C4f', 'undecided', short_paths(20, 60, 290, seeds=4)),
     ('54_regularization', ['cell-069'], 'C5.4b', 'confirmed', letters(1.)),
     ('30_model_architecture', ['cell-052'], 'C6.2a', 'confirmed', counted(.1)),
     ('30_model_architecture', ['cell-052'], 'C6.2a', 'contradicted', counted(.6)),

@@ -15,7 +15,7 @@ from annotated_transformer.cli.main import _exit_on_user_error
 from annotated_transformer.recipe import flatten_recipe
 from annotated_transformer.utils.io import _sha256_file
 from annotated_transformer.utils.validation import UserError
-from speedrun import CORPUS, HERE, RULES, TARGET, entry_files, hours, load_entry
+from speedrun import CORPUS, HERE, RULES, TARGET, entry_files, hours, load_entry, recent_bleu
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.error = _exit_with_usage_error
@@ -63,7 +63,7 @@ def make_record(paths):
     (HERE / 'logs').mkdir(exist_ok=True)
     return dict(
         entry=entry, seeds=seeds, hours=[hours(log)[0] for log, _ in logs], wall_hours=[hours(log)[1] for log, _ in logs], steps=[row['step'] for row in last],
-        bleu=[row['bleu'] for row in last], processors=sorted({s['processor'] for s in sittings}), commits=sorted({s['commit'] for s in sittings}),
+        bleu=[recent_bleu(log['evaluations']) for log, _ in logs], processors=sorted({s['processor'] for s in sittings}), commits=sorted({s['commit'] for s in sittings}),
         logs=[str(Path(shutil.copy(path, HERE / 'logs')).relative_to(HERE)) for _, path in logs])
 
 def spread(values, digits=2): return f'{mean(values):.{digits}f} ± {stdev(values):.{digits}f}'

@@ -1,4 +1,4 @@
-"""The speedrun of the original Transformer: train one seed of an entry until its translations of all validation captions reach a BLEU of 39.0.
+"""The speedrun of the original Transformer: train one seed of an entry until three evaluations in a row have a mean BLEU of 39.0 or more.
 
 An entry is a recipe, entries/NAME.yaml, with at most one module beside it, entries/NAME.py, which is imported first. The library trains
 it; every two epochs all validation captions are translated greedily and scored, off the clock. The log is NAME_seedN.json in --runs.
@@ -7,7 +7,7 @@ README.md has the rules. Any field of the recipe is an option, for a trial, whic
 
     OMP_NUM_THREADS=2 python experiments/speedrun/speedrun.py published --seed 0 --data data/multi30k
 """
-import argparse, hashlib, json, platform, subprocess, sys, time
+import argparse, hashlib, json, subprocess, sys, time
 from pathlib import Path
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ p.error = _exit_with_usage_error
 p.add_argument('entry', metavar='ENTRY', help='name of a file of entries/, or the path of a .yaml file')
 add_corpus(p)
 p.add_argument('--data', help='folder of the corpus')
-p.add_argument('--target', type=float, default=TARGET, help='BLEU at which the clock stops')
+p.add_argument('--target', type=float, default=TARGET, help='mean BLEU of three evaluations at which the clock stops')
 p.add_argument('--runs', type=Path, default=Path('runs/speedrun'), help='folder of the runs and their logs')
 
 class TargetReached(Exception):
@@ -97,22 +97,21 @@ def hours(log):
     standard = sum((b['seconds'] - a['seconds']) * (a['reference'] + b['reference']) / 2 for a, b in zip(rows, rows[1:])) / NOMINAL_SPEED
     return standard / 3600, rows[-1]['seconds'] / 3600
 
+def recent_bleu(rows):
+    "Mean BLEU of the last three evaluations; the first row is the start."
+    return sum(row['bleu'] for row in rows[1:][-3:]) / 3
+
 def describe(log):
     "One line: the result."
-    last, (standard, wall) = log['evaluations'][-1], hours(log)
-    best = max(row['bleu'] for row in log['evaluations'])
-    result = f"BLEU {last['bleu']:.2f}" if log['reached'] else f"{log['target']:g} not reached (best {best:.2f})"
-    return f"{log['entry']}, seed {log['seed']}: {result} at step {last['step']}, {standard:.3f} standard hours ({wall:.3f} by the wall clock)"
-
-def processor():
-    "Name of the processor."
-    lines = Path('/proc/cpuinfo').read_text().split('\n') if Path('/proc/cpuinfo').exists() else []
-    return next((line.partition(': ')[2] for line in lines if line.startswith('model name')), platform.processor())
+    rows, (standard, wall) = log['evaluations'], hours(log)
+    best = max(recent_bleu(rows[:i]) for i in range(1, len(rows) + 1))
+    result = f'BLEU {recent_bleu(rows):.2f}' if log['reached'] else f"{log['target']:g} not reached (best {best:.2f})"
+    return f"{log['entry']}, seed {log['seed']}: {result} at step {rows[-1]['step']}, {standard:.3f} standard hours ({wall:.3f} by the wall clock)"
 
 def sitting(step):
     "Where and with which code the run is trained from a step on."
     changed = subprocess.run(['git', 'status', '--porcelain', '--untracked-files=no'], cwd=HERE, capture_output=True, text=True).stdout
-    return dict(from_step=step, changed_files=bool(changed.strip()), processor=processor(), threads=torch.get_num_threads(),
+    return dict(from_step=step, changed_files=bool(changed.strip()), threads=torch.get_num_threads(),
                 device='cuda' if torch.cuda.is_available() else 'cpu', **provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses'))
 
 def open_log(path, settings):
@@ -140,7 +139,8 @@ def main(a):
         bleu = validation_bleu(model, run, sources, references)
         seconds = rows[-1]['seconds'] + training_seconds(run, model, rows[-1]['step'], step)
         rows.append(dict(step=step, bleu=bleu, seconds=seconds, reference=reference_speed()))
-        if bleu >= a.target or step == recipe.schedule.max_steps: log['reached'] = bleu >= a.target
+        reached = recent_bleu(rows) >= a.target
+        if reached or step == recipe.schedule.max_steps: log['reached'] = reached
         save()
         print(f"\nstep {step}: BLEU {bleu:.2f}, {hours(log)[0]:.3f} standard hours", file=sys.stderr, flush=True)
         if log['reached']: raise TargetReached
