@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from annotated_transformer.analysis.heads import _alignment_comparisons
+from annotated_transformer.analysis.statistics import decide
 from annotated_transformer.analysis.table_3 import TABLE_3
 
 NBS = Path(__file__).resolve().parents[1] / 'nbs'
@@ -40,6 +42,12 @@ def gradient(*left):
 
 def positions(*seen_past_far): return dict(np=np, sines=np.array([seen_past_far] * 3), table=np.array([(1., .3, 0.)] * 3))
 
+def heads(numbers, captions):
+    "Runs that lose so much more without the better aligned half of the heads."
+    run = lambda dataset, gap: dict(dataset=dataset, alignment=[[.1] * 2], cross_attention=dict(best=[dict(loss=1 + gap)], worst=[dict(loss=1.)]))
+    record = dict(runs=[run('numbers', gap) for gap in numbers] + [run('multi30k', gap) for gap in captions])
+    return dict(read_json=lambda _: record, project_path=str, decide=decide, _alignment_comparisons=_alignment_comparisons)
+
 CASES = {
     'C3.2b': ('lab/why_divide', 'saturation-check', [
         ('holds', gradient(1, 1, .1, .1, .1)), ('holds in part', gradient(1, 1, .6, .3, .1)), ('does not hold as stated', gradient(1, 1, 1, 1, 1))]),
@@ -58,7 +66,11 @@ CASES = {
         ('holds on a toy', parsers(2, 5)), ('contradicted on a toy', parsers(2, -5)), ('not shown on a toy', parsers(2, 0)),
         ('not shown on a toy', parsers(1, 5)), ('not shown on a toy', parsers(1, -5))]),
     'CA': ('lab/heads', 'appendix-check', [
-        ('holds in part on a toy', dict(looks=[1], best=.95)), ('not shown on a toy', dict(looks=[1], best=.24)), ('not shown on a toy', dict(looks=[]))])}
+        ('holds in part on a toy', dict(looks=[1], best=.95)), ('not shown on a toy', dict(looks=[1], best=.24)), ('not shown on a toy', dict(looks=[]))]),
+    'CAb': ('80_visualizations', 'aligned-heads', [
+        ('holds on a toy', heads([.3, .31, .29, .3, .32], [.2, .21, .19])), ('holds in part on a toy', heads([.3, .31, .29, .3, .32], [.2, .21])),
+        ('mixed on a toy', heads([.3, .31, .29, .3, .32], [-.2, -.21, -.19])), ('contradicted on a toy', heads([-.3, -.31, -.29, -.3, -.32], [.2])),
+        ('contradicted on a toy', heads([.01, 0, -.01, 0, .005], [.01, 0, .005])), ('not shown on a toy', heads([.9, -.1, .3, .1, 0], []))])}
 
 @pytest.mark.parametrize('claim', CASES)
 def test_every_word_can_be_had(claim):
