@@ -2,6 +2,7 @@
 alignment gives what was planted, and each verdict can be had."""
 import importlib
 from copy import deepcopy
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -66,13 +67,29 @@ def test_counterparts_of_tokens(heads):
     das_haus = [([1, 2], [12, 11]), *[([3, 2], [13, 12]), ([1, 4], [11, 14])] * 20]          # 1 is 11, 2 is 12 …; the first pair is crossed, against the prior
     assert [link.astype(int).tolist() for link in heads.estimated_links(das_haus, 3)] == [[[0, 1], [1, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]]]
 
+def test_counterparts_beside_model_1_by_loops(heads):
+    "The same pairs of random ids, one table entry after the other."
+    draw = np.random.default_rng(0)
+    pairs = [(draw.integers(6, size=m).tolist(), draw.integers(6, size=n).tolist()) for m, n in draw.integers(1, 7, (40, 2))]
+    def prior(i, j, n, m): return np.exp(-4 * abs((i + .5) / n - (j + .5) / m))
+    t = dict.fromkeys(product(range(6), range(6)), 1.)
+    for _ in range(5):
+        count = dict.fromkeys(t, 0.)
+        for given, written in pairs:
+            for i, w in enumerate(written):
+                weights = [t[g, w] * prior(i, j, len(written), len(given)) for j, g in enumerate(given)]
+                for g, weight in zip(given, weights): count[g, w] += weight / sum(weights)
+        t = {(g, w): c / sum(count[g, v] for v in range(6)) for (g, w), c in count.items()}
+    expected = [[int(np.argmax([t[g, w] * prior(i, j, len(written), len(given)) for j, g in enumerate(given)])) for i, w in enumerate(written)] for given, written in pairs]
+    assert [found.tolist() for found in heads.best_counterparts(pairs)] == expected
+
 def test_alignment_is_the_weight_on_counterparts(heads, monkeypatch):
     W = torch.zeros(1, 2, 4, 3)                          # two heads, three tokens and </s> by two tokens and </s>
-    W[0, 0, :, 1], W[0, 1] = 1, 1 / 3
+    W[0, 0, :3], W[0, 0, 3, 0], W[0, 1] = torch.tensor([.1, .7, .2]), 1, 1 / 3
     monkeypatch.setattr(heads, '_attention_weights', lambda *_: dict(memory=W))
     links = np.array([[0, 1], [0, 0], [1, 0]], bool)     # the second token has no counterpart
     alignment, chance = heads.head_alignment(None, [dict(src=[5, 6, 3], tgt=[2, 7, 8, 9, 3])] * 2, [links] * 2)
-    assert alignment.tolist() == [[.5, pytest.approx(1 / 3)]] and chance == pytest.approx(1 / 3)
+    assert alignment[0].tolist() == pytest.approx([.4, 1 / 3]) and chance == pytest.approx(1 / 3)
 
 def planted(numbers, captions):
     "A record whose runs lose so much more without the better aligned half; what is removed before and after the half says the reverse."
