@@ -102,6 +102,10 @@ def counted(off):
     "The paper's counts, or other ones by so many millions."
     return dict(presets={name: name for name in PAPER_MILLIONS}, count_parameters=lambda name: (PAPER_MILLIONS[name] + (off if name == 'big' else -off)) * 1e6)
 
+def positions(learned, sinusoidal, past=.9):
+    "Exact matches of either kind at the lengths of training; of sinusoids past them."
+    return dict(share={(kind, i): (end + .001 * i * (kind == 'learned'), past + .001 * i, .1) for kind, end in (('sinusoidal', sinusoidal), ('learned', learned)) for i in range(5)})
+
 def short_paths(attention, dilated, fold, seeds=5):
     "Updates of three layers at n = 128, by seed; their paths are 1, 5 and 128."
     layers = dict(attention=(1, attention), dilated=(5, dilated), fold=(128, fold))
@@ -130,6 +134,14 @@ PLANTED = [   # page, cells, claim, word, results
     ('lab/what_waits', ['short-verdict'], 'C4f', 'contradicted', short_paths(60, 20, 290)),
     ('lab/what_waits', ['short-verdict'], 'C4f', 'undecided', short_paths(20, 270, 290)),
     ('lab/what_waits', ['short-verdict'], 'C4f', 'undecided', short_paths(20, 60, 290, seeds=4)),
+    ('lab/positions', ['past-check'], 'C3.5c', 'confirmed', positions(.995, 1.)),
+    ('lab/positions', ['past-check'], 'C3.5c', 'contradicted', positions(.9, 1.)),
+    ('lab/positions', ['past-check'], 'C3.5c', 'undecided', positions(.979, 1.)),
+    ('lab/positions', ['past-check', 'past-check-sines'], 'C3.5d', 'confirmed', positions(1., 1., .9)),
+    ('lab/positions', ['past-check', 'past-check-sines'], 'C3.5d', 'contradicted', positions(1., 1., .2)),
+    ('lab/positions', ['past-check', 'past-check-sines'], 'C3.5d', 'equivalent', positions(1., 1., .5)),
+    ('lab/heads', ['appendix-check'], 'CAb', 'confirmed', dict(looks=[1], best=.95)),
+    ('lab/heads', ['appendix-check'], 'CAb', 'undecided', dict(looks=[1], best=.24)),
     ('54_regularization', ['cell-069'], 'C5.4b', 'confirmed', letters(1.)),
     ('30_model_architecture', ['cell-052'], 'C6.2a', 'confirmed', counted(.1)),
     ('30_model_architecture', ['cell-052'], 'C6.2a', 'contradicted', counted(.6)),

@@ -8,7 +8,9 @@ import traceback
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, run_python
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.training.trainer import train
+from helpers import ROOT, SMALL_OVERRIDES, run_python
 
 PEERS = {'hugging_face.py': 'transformers'}               # what only the bench extra installs
 
@@ -95,3 +97,20 @@ def test_the_training_run_of_the_benchmark_is_stopped_by_sigterm(tmp_path, gpu):
     assert gpu.train_run(22, [sys.executable, '-c', CHILD, tmp_path / 'run'], tmp_path / 'run') == dict(steps=6, last_line='saved', tokens_per_s=7, valid_loss=2)
     with pytest.raises(RuntimeError, match='^exit status 1: ValueError: no$'):
         gpu.train_run(22, [sys.executable, '-c', 'raise ValueError("no")'], tmp_path / 'run')
+
+def test_heads_are_removed_and_the_record_is_taken_up_again(tmp_path):
+    "Two small runs; what was measured of a run is not measured again."
+    for seed in 0, 1: train(get_recipe('demo', **SMALL_OVERRIDES | dict(h=2, seed=seed)), 'numbers', tmp_path / f'run_{seed}')
+    def start(*seeds):
+        return run_python(ROOT / 'experiments/heads.py', *(tmp_path / f'run_{seed}' for seed in seeds), '--pairs', 20, '--draws', 1, '--runs', tmp_path / 'parts', '--out', tmp_path / 'x.json')
+    result = start(0)
+    assert result.returncode == 0, result.stderr
+    run, = json.loads((tmp_path / 'x.json').read_text())['runs']
+    assert (run['dataset'], run['seed']) == ('numbers', 0) and len(run['alignment'][0]) == 2 and 0 < run['chance'] < 1
+    assert {name: len(curve) for name, curve in run['cross_attention'].items()} == dict(best=1, worst=1) | {'random 0': 1}
+    losses = [run['whole'], *run['without_all'].values(), *(curve[0] for kind in (run['cross_attention'], *run['self_attention'].values()) for curve in kind.values())]
+    assert len({scores['loss'] for scores in losses}) >= 8 and all(0 <= scores['score'] <= 100 for scores in losses)
+    again = start(0, 1)
+    assert again.returncode == 0 and 'run_0: ' in again.stdout and again.stdout.count(' minutes') == 1, again.stderr
+    first, second = json.loads((tmp_path / 'x.json').read_text())['runs']
+    assert first == run and second['seed'] == 1
