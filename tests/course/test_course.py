@@ -1,14 +1,16 @@
 "The course: the reference solution is right, each planted mistake is named, and a student's code may do anything."
+import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
-from helpers import assert_user_error, run_in_process, snapshot_dir
-
-from annotated_transformer.course.project import _write_project
-from annotated_transformer.course.runner import _check_in_process, _check_task
-from annotated_transformer.course.tasks import _TASKS, _get_task
 from course.mistakes import MISTAKES
+from helpers import ROOT, assert_success, assert_user_error, run_in_process, run_python, snapshot_dir, write_files
+
+from annotated_transformer.course.project import _project_files, _write_project
+from annotated_transformer.course.runner import _check_task
+from annotated_transformer.course.tasks import _TASKS, _get_task
 
 SOLUTION = Path(__file__).with_name('solution')
 
@@ -45,3 +47,74 @@ def test_mistake(project, edit, task, before, after, word):
     edit(task, before, after)
     report = _check_task(project, _get_task(task))
     assert report.status == 'wrong' and word in report.message and '\n' not in report.message, report
+
+def check(project, *args):
+    "The lines of `transformer_course check`, by task, and its exit status; the last line is that of ''."
+    result = run_python('-m', 'annotated_transformer.cli.course', 'check', project, *args)
+    *lines, last = result.stdout.strip().split('\n')
+    assert 'Traceback' not in result.stderr and 'checking' in result.stderr, result.stderr
+    return {line.split()[0]: line for line in lines} | {'': last}, result.returncode
+
+def test_check_of_all_tasks(project):
+    start, before = time.time(), snapshot_dir(project)
+    lines, status = check(project)
+    assert status == 0 and lines.pop('') == '16 of 16 right' and [*lines] == [task.name for task in _TASKS]
+    assert all(line.split()[1:] == ['right'] for line in lines.values()), lines
+    assert time.time() - start < 60 and snapshot_dir(project) == before
+
+STRANGE = {
+    'attention': ('def attention(Q, K, V, mask=None:\n    return Q\n', 'wrong: SyntaxError in my_transformer/attention.py:1: '),
+    'masks': ('def subsequent_mask(T):\n    while True:\n        T += 1\ndef padding_mask(ids, pad_id):\n    while True: pass\n',
+              'wrong: no result after 4 s: an endless loop? It is at my_transformer/masks.py:'),
+    'multi_head': (None, 'waiting: it needs attention'),
+    'positions': ('print("hello")\nprint("there")\n', 'right: it prints 2 lines'),
+    'feed_forward': ('class Feedforward: pass\n', 'wrong: my_transformer.feed_forward has no FeedForward'),
+    'add_norm': ('import torhc\n', "wrong: ModuleNotFoundError in my_transformer/add_norm.py:1: No module named 'torhc'"),
+    'encoder': (None, 'waiting: it needs attention, multi_head, feed_forward, add_norm'),
+    'loss': ('def label_smoothed_loss(logits, target, eps_ls=0.1, pad_id=0):\n    return None\n', 'wrong: the output of label_smoothed_loss is a NoneType, must be a tuple of 2'),
+    'learning_rate': ('def learning_rate(step, d_model, warmup_steps):\n    return 1 / (step - step)\n', 'wrong: ZeroDivisionError in my_transformer/learning_rate.py:2: division by zero'),
+    'batches': ('def make_batches(lengths, max_tokens):\n    exit()\n', 'wrong: SystemExit in my_transformer/batches.py:2: the code ends the program'),
+    'train_step': ('import os\ndef train_step(*args): os._exit(3)\n', 'wrong: the process ended with status 3'),
+    'greedy': ('def greedy(log_probs_fn, B):\n    return []\n', 'wrong: TypeError: greedy() takes 2 positional arguments but 5 were given (case: one sentence)'),
+    'beam_search': ('raise NotImplementedError\n', 'open: my_transformer/beam_search.py has no code yet'),
+    'bleu': ('bleu = 3\n', 'wrong: bleu is a int, must be a function or a class')}
+
+def test_strange_code(project, tmp_path):
+    shutil.copytree(project, tmp_path / 'project')
+    for task, (code, _) in STRANGE.items():
+        path = tmp_path / 'project/my_transformer' / f'{task}.py'
+        if code is not None: path.write_text(code + (path.read_text() if task == 'positions' else ''))
+    lines, status = check(tmp_path / 'project', '--time_limit', 4)
+    assert status == 1 and lines[''].startswith('1 of 16 right; next: ') and lines[''].endswith('my_transformer/attention.py')
+    for task, (_, message) in STRANGE.items(): assert lines[task].split(maxsplit=1)[1].startswith(message), lines[task]
+    assert lines['learning_rate'].endswith('; read https://annotated-transformer.github.io/annotated_transformer/optimizer.html')
+
+def test_new_refuses_other_files(capfd, tmp_path):
+    write_files(tmp_path / 'notes', a_txt='mine')
+    assert_user_error(run_in_process(capfd, 'course', 'new', tmp_path / 'notes'), 'notes already exists and is not empty')
+    assert_user_error(run_in_process(capfd, 'course', 'new', tmp_path / 'notes/a.txt'), 'a.txt already exists')
+    assert [p.name for p in (tmp_path / 'notes').iterdir()] == ['a.txt']
+    result = assert_success(run_in_process(capfd, 'course', 'new', tmp_path / 'fresh'))
+    assert '16 tasks' in result.stdout and len([*(tmp_path / 'fresh').rglob('test_*.py')]) == 16
+
+def test_wrong_arguments(capfd, project):
+    assert_user_error(run_in_process(capfd, 'course', 'check', project / 'tests'), 'is not a project of the course')
+    assert_user_error(run_in_process(capfd, 'course', 'check', project, 'atention'), 'did you mean attention?')
+    assert_user_error(run_in_process(capfd, 'course', 'grade', project), "action='grade' is unknown")
+    assert_user_error(run_in_process(capfd, 'course', 'new', project, 'masks'), 'unexpected argument masks')
+
+def test_tests_of_the_project(project, edit):
+    edit('positions', 'torch.arange(length)', 'torch.arange(1, length + 1)')
+    result = run_python('-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--no-header', cwd=project)
+    failed = {*re.findall(r'^FAILED tests/(\w+)\.py', result.stdout, re.MULTILINE)}
+    assert failed == {'test_04_positions', 'test_09_transformer'}, result.stdout[-2000:]
+
+def test_stubs_contain_statements():
+    files = _project_files()
+    pages = {re.sub(r'^\d+[a-z]*_', '', p.stem) for p in (ROOT / 'nbs').glob('*.ipynb')}
+    for task in _TASKS:
+        stub = files[f'my_transformer/{task.name}.py']
+        assert 'raise NotImplementedError' in stub and task.link in stub and 'CHAPTER' not in stub and 'Hint: ' in stub
+        assert task.chapter in pages and f'`my_transformer/{task.name}.py`' in files['README.md']
+        compile(stub, task.name, 'exec')
+    for text in files.values(): assert not re.search(r'\b(NUMBER|TITLE|TASKS|NAME)\b', text)
