@@ -97,7 +97,7 @@ def _load_state(
 ) -> nn.Module:               # in evaluation mode and float64
     "Copy the reference's parameters. Raises _Fault where names or shapes differ."
     if not isinstance(model, nn.Module):
-        raise _Fault(f'{part} is a {type(model).__name__}, must be an nn.Module')
+        raise _Fault(f'{part} has type {type(model).__name__}, must be an nn.Module')
     parameters = dict(model.double().eval().named_parameters(remove_duplicate=False))
     missing, extra = sorted({*state} - {*parameters}), sorted({*parameters} - {*state})
     if missing: raise _Fault(

@@ -55,7 +55,7 @@ def _check_kind(
     if expected.dim() == 0 and isinstance(actual, (int, float)):
         actual = torch.tensor(actual)
     if not isinstance(actual, Tensor): raise _Fault(
-        f'{name} is a {type(actual).__name__}, must be a tensor '
+        f'{name} has type {type(actual).__name__}, must be a tensor '
         f'of shape {tuple(expected.shape)}')
     if actual.shape != expected.shape: raise _Fault(
         f'{name} has shape {tuple(actual.shape)}, must be {tuple(expected.shape)}')
@@ -107,14 +107,14 @@ def _check_output(
         _check_tensor(actual, expected, name, tolerance, variants)
     elif isinstance(expected, tuple):
         if not isinstance(actual, tuple) or len(actual) != len(expected):
-            raise _Fault(f'{name} is a {type(actual).__name__}, must be a tuple of '
+            raise _Fault(f'{name} has type {type(actual).__name__}, must be a tuple of '
                          f'{len(expected)}')
         for i, (x, y) in enumerate(zip(actual, expected)):
             _check_output(x, y, f'{name} {i}', tolerance, () if i else variants)
     elif isinstance(expected, float):
         if isinstance(actual, Tensor) and actual.dim() == 0: actual = actual.item()
         if not isinstance(actual, (int, float)):
-            raise _Fault(f'{name} is a {type(actual).__name__}, must be a float')
+            raise _Fault(f'{name} has type {type(actual).__name__}, must be a float')
         scalars = [(fault, torch.tensor(float(x)).double()) for fault, x in variants]
         _check_tensor(torch.tensor(float(actual)).double(),
                       torch.tensor(expected).double(), name, tolerance, scalars)

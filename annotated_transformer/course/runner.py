@@ -55,7 +55,8 @@ def _load_parts(
             'tests/adapters.py')
         part = getattr(module, attribute)
         if not callable(part): raise _Fault(
-            f'{attribute} is a {type(part).__name__}, must be a function or a class')
+            f'{attribute} has type {type(part).__name__}, must be a function '
+            'or a class')
         return part
     return load
 

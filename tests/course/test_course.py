@@ -71,13 +71,13 @@ STRANGE = {
     'feed_forward': ('class Feedforward: pass\n', 'wrong: my_transformer.feed_forward has no FeedForward'),
     'add_norm': ('import torhc\n', "wrong: ModuleNotFoundError in my_transformer/add_norm.py:1: No module named 'torhc'"),
     'encoder': (None, 'waiting: it needs attention, multi_head, feed_forward, add_norm'),
-    'loss': ('def label_smoothed_loss(logits, target, eps_ls=0.1, pad_id=0):\n    return None\n', 'wrong: the output of label_smoothed_loss is a NoneType, must be a tuple of 2'),
+    'loss': ('def label_smoothed_loss(logits, target, eps_ls=0.1, pad_id=0):\n    return None\n', 'wrong: the output of label_smoothed_loss has type NoneType, must be a tuple of 2'),
     'learning_rate': ('def learning_rate(step, d_model, warmup_steps):\n    return 1 / (step - step)\n', 'wrong: ZeroDivisionError in my_transformer/learning_rate.py:2: division by zero'),
     'batches': ('def make_batches(lengths, max_tokens):\n    exit()\n', 'wrong: SystemExit in my_transformer/batches.py:2: the code ends the program'),
     'train_step': ('import os\ndef train_step(*args): os._exit(3)\n', 'wrong: the process ended with status 3'),
     'greedy': ('def greedy(log_probs_fn, B):\n    return []\n', 'wrong: TypeError: greedy() takes 2 positional arguments but 5 were given (case: one sentence)'),
     'beam_search': ('raise NotImplementedError\n', 'open: my_transformer/beam_search.py has no code yet'),
-    'bleu': ('bleu = 3\n', 'wrong: bleu is a int, must be a function or a class')}
+    'bleu': ('bleu = 3\n', 'wrong: bleu has type int, must be a function or a class')}
 
 def test_strange_code(project, tmp_path):
     shutil.copytree(project, tmp_path / 'project')
