@@ -165,6 +165,7 @@ def _check_in_process(
         'right', f'it prints {lines} lines: remove the print')
     return report
 
+# %% ../../nbs/library/course/runner.ipynb #check-tasks
 def _check_tasks(
     folder:Path,            # the student's project
     tasks:Sequence[_Task],  # in order

@@ -183,6 +183,7 @@ def _decoder_variants(case:_Case) -> Iterator[tuple[str, Tensor]]:
     yield from _stack_variants(
         layers, x, lambda layer, x: layer(x, memory, mask, memory_mask))
 
+# %% ../../nbs/library/course/stack_checks.ipynb #check-decoder
 def _check_decoder(parts:_Parts) -> None:
     "Wiring of the layer, then of the stack; causality and padding."
     _check_cases(parts, _decoder_cases(), _decoder_variants)

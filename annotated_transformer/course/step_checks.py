@@ -86,7 +86,7 @@ def _train_step_cases() -> list[_Case]:
             state=state, src=src, tgt=tgt, losses=losses, expected=_parameters(model)))
     return cases
 
-# %% ../../nbs/library/course/step_checks.ipynb #check-train-step
+# %% ../../nbs/library/course/step_checks.ipynb #step-variants
 def _step_variants(case:_Case) -> list[tuple[str, Tensor]]:
     "The parameters after two steps with the usual faults."
     parts = case['micro_batches']
@@ -116,6 +116,7 @@ def _step_variants(case:_Case) -> list[tuple[str, Tensor]]:
         variants.append((fault, _parameters(model)))
     return variants
 
+# %% ../../nbs/library/course/step_checks.ipynb #check-calls
 def _run_step(step:Callable[..., Any], model:_ToyModel, optimizer:Any, case:_Case,
               lr:float) -> Any:
     "One step of the student."
@@ -143,6 +144,7 @@ def _check_calls(model:_ToyModel, case:_Case, start:Tensor) -> None:
     if torch.equal(_parameters(model), start): raise _Fault(
         'the parameters have not changed: is lr set for all groups, is step() called?')
 
+# %% ../../nbs/library/course/step_checks.ipynb #check-train-step
 def _check_train_step(parts:_Parts) -> None:
     "The same parameters and losses for any number of micro-batches."
     step = parts('train_step')
