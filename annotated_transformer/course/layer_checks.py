@@ -126,6 +126,7 @@ def _add_norm_variants(case:_Case) -> Iterator[tuple[str, Tensor]]:
     yield ('mean and variance are over positions and components, must be over the '
            'components: dim=-1', F.layer_norm(x, x.shape[1:]) * gain + bias)
 
+# %% ../../nbs/library/course/layer_checks.ipynb #check-add-norm
 def _check_add_norm(parts:_Parts) -> None:
     "Norm, residual connection and the position of the dropout."
     cases = _add_norm_cases()

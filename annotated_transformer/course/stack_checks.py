@@ -135,6 +135,7 @@ def _decoder_cases() -> list[_Case]:
             cases.append(_make_case(title, part, _make_reference(N, True), args, init))
     return cases
 
+# %% ../../nbs/library/course/stack_checks.ipynb #decoder-variants
 def _decoder_variants(case:_Case) -> Iterator[tuple[str, Tensor]]:
     "The outputs of the usual faults."
     (x, memory, mask, memory_mask), layers = case['args'], _load_reference(case)
