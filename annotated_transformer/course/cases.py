@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .comparison import (
     _check_output, _Fault, _in_case, _Variants)
 
-# %% ../../nbs/library/course/cases.ipynb #make-case
+# %% ../../nbs/library/course/cases.ipynb #run-case
 _Case = dict[str, Any]
 _Parts = Callable[[str], Any]   # name of a class or function → the student's
 
@@ -54,6 +54,7 @@ def _run_case(
                                     allow_unused=True)
     return output, dict(zip(inputs, gradients))
 
+# %% ../../nbs/library/course/cases.ipynb #make-case
 def _detach(
     output:Any,  # tensor, tuple of tensors, or another value
 ) -> Any:
@@ -83,10 +84,13 @@ def _randomize(
     model:nn.Module,
     seed:int,
 ) -> Any:            # the same model
-    "Move all parameters at random, so that gains and biases matter."
+    "Draw all parameters anew from a seed: matrices, gains near 1 and biases."
     random = _random_tensors(seed)
     with torch.no_grad():
-        for p in model.double().parameters(): p.add_(.2 * random(*p.shape))
+        for p in model.double().parameters():
+            is_gain = p.dim() == 1 and bool((p == 1).all())
+            scale = .2 if p.dim() == 1 else p.size(-1) ** -.5
+            p.copy_(is_gain + scale * random(*p.shape))
     return model
 
 # %% ../../nbs/library/course/cases.ipynb #load-state

@@ -97,6 +97,7 @@ def _checked_table(
         return _toy_log_probs(table, prefixes)
     return call
 
+# %% ../../nbs/library/course/decoding_checks.ipynb #greedy-variants
 def _greedy_variants(case:_Case) -> Iterator[tuple[str, Any]]:
     "The sentences of the usual faults."
     sentences, table, max_len = case['expected'], case['table'], case['max_len']
@@ -194,6 +195,7 @@ def _check_hypothesis(case:_Case, output:Any) -> tuple[list[int], float]:
         f'the sentence has {len(ids)} tokens and eos, the limit is max_len={max_len}')
     return ids, float(output[1])
 
+# %% ../../nbs/library/course/decoding_checks.ipynb #explain-ids
 def _explain_ids(
     cases:list[_Case],
     outputs:list[tuple[list[int], float]],  # of the student

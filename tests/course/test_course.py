@@ -1,4 +1,5 @@
 "The course: the reference solution is right, each planted mistake is named, and a student's code may do anything."
+import pickle
 import re
 import shutil
 import time
@@ -108,6 +109,9 @@ def test_tests_of_the_project(project, edit):
     result = run_python('-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--no-header', cwd=project)
     failed = {*re.findall(r'^FAILED tests/(\w+)\.py', result.stdout, re.MULTILINE)}
     assert failed == {'test_04_positions', 'test_09_transformer'}, result.stdout[-2000:]
+
+def test_snapshots_are_reproducible():
+    for task in _TASKS: assert pickle.dumps(task.make_cases()) == pickle.dumps(task.make_cases()), task.name
 
 def test_stubs_contain_statements():
     files = _project_files()
