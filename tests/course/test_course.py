@@ -1,5 +1,4 @@
 "The course: the reference solution is right, each planted mistake is named, and a student's code may do anything."
-import pickle
 import re
 import shutil
 import time
@@ -110,8 +109,14 @@ def test_tests_of_the_project(project, edit):
     failed = {*re.findall(r'^FAILED tests/(\w+)\.py', result.stdout, re.MULTILINE)}
     assert failed == {'test_04_positions', 'test_09_transformer'}, result.stdout[-2000:]
 
+def as_lists(value):
+    "Cases with their tensors as lists, which can be compared."
+    if isinstance(value, dict): return {k: as_lists(x) for k, x in value.items()}
+    if isinstance(value, (list, tuple)): return [as_lists(x) for x in value]
+    return value.tolist() if hasattr(value, 'tolist') else value
+
 def test_snapshots_are_reproducible():
-    for task in _TASKS: assert pickle.dumps(task.make_cases()) == pickle.dumps(task.make_cases()), task.name
+    for task in _TASKS: assert str(as_lists(task.make_cases())) == str(as_lists(task.make_cases())), task.name
 
 def test_stubs_contain_statements():
     files = _project_files()
