@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two machines of eight GPUs under SLURM; runs/ is on a disk that both see:
-#   sbatch configs/slurm.sh --recipe big --dataset wmt14 --out runs/big
+#   sbatch configs/slurm.sh --recipe big --dataset wmt14 --output_dir runs/big
 # A preempted job is sent SIGTERM two minutes before its end: it writes a checkpoint, is queued again and goes on from there.
 #SBATCH --job-name=transformer
 #SBATCH --nodes=2

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import _BatchedAttention, _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_training
-from annotated_transformer.model.attention import MultiHeadAttention
+from annotated_transformer.cpu import _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_training
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.layers import Stack
 from annotated_transformer.model.transformer import Transformer
@@ -174,32 +173,10 @@ def test_a_run_has_the_cheaper_dropout(tmp_path):
         decoders.append(type(load_model(out).decoder))
     assert decoders[0] is not Stack and decoders[1] is Stack
 
-@pytest.mark.parametrize('settings', [{}, dict(norm='pre'), dict(h=2, d_k=128, d_v=96)])
-def test_attention_by_two_products(settings, monkeypatch):
-    "The gradient of every weight is that of the fused kernel, padding included; a query without any key goes the usual way."
-    torch.manual_seed(0)
-    plain = Transformer(replace(WIDE, P_drop=0., **settings))
-    batched = deepcopy(plain)
-    _replace_modules(batched, MultiHeadAttention, _BatchedAttention)
-    assert [*batched.state_dict()] == [*plain.state_dict()]
-    src, tgt = (torch.randint(1, 2000, (160, n)) for n in (14, 16))
-    src[::3, 9:] = 0
-    fused, kernel = [], F.scaled_dot_product_attention
-    def counted(*args): fused.append(1); return kernel(*args)
-    def gradients(model): return torch.autograd.grad(model.loss(src, tgt)[0] / 1000, [*model.parameters()])
-    theirs = gradients(plain)
-    monkeypatch.setattr(F, 'scaled_dot_product_attention', counted)
-    for a, b in zip(theirs, gradients(batched)): assert_close(a, b, rtol=1e-3, atol=1e-4)
-    assert not fused
-    src[0] = 0                                                         # nothing to attend to
-    assert_close(batched(src, tgt[:, 1:]), plain(src, tgt[:, 1:]), rtol=1e-3, atol=1e-3)
-    assert fused
-
-@pytest.mark.parametrize('change', [dict(P_attn=.1), dict(n=60), dict(batch=4)])
-def test_attention_that_is_left_to_the_kernel(change, monkeypatch):
-    fused, kernel = [], F.scaled_dot_product_attention
-    monkeypatch.setattr(F, 'scaled_dot_product_attention', lambda *args: fused.append(1) or kernel(*args))
-    layer = _BatchedAttention(MultiHeadAttention(256, 4, P_attn=change.get('P_attn', 0.)))
-    x = torch.randn(change.get('batch', 160), change.get('n', 14), 256)
-    layer(x, x, x)
-    assert fused
+@pytest.mark.parametrize('recipe, tokens', [('base', 2048), ('multi30k_tiny', 512), ('demo', 34952)])
+def test_chunks_are_no_smaller_than_pays(recipe, tokens):
+    "Each adds a gradient as large as the weights: 4·d_model tokens, or four million logits."
+    with torch.device('meta'): model = Transformer(get_recipe(recipe).model)
+    assert optimize_for_training(model).loss_chunk_size == tokens
+    model.loss_chunk_size = 7
+    assert optimize_for_training(model).loss_chunk_size == 7

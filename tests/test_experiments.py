@@ -1,6 +1,7 @@
-"A grid of runs that is killed goes on: what was finished stays, and the run at hand continues from its last checkpoint."
+"Experiments that are interrupted continue: what was finished stays, and the run at hand resumes from its last checkpoint."
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.data.number_names import number_speller
-from helpers import EN_DE, cli_args
+from helpers import EN_DE, ROOT, cli_args, number_lines, snapshot_dir, write_files
 
 SMALL = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=300, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, max_len=80, save_every='2 steps')
 
@@ -42,3 +43,55 @@ def test_a_killed_grid_goes_on(grid, tmp_path):
     assert {row: len(found) for row, found in records[0].items()} == dict(base=2, E_learned=1)
     for row, found in records[0].items():
         for ours, theirs in zip(found, records[1][row]): assert ours['curve'] == theirs['curve'] and ours['loss'] == theirs['loss']
+
+DRY_RUN = '--pair', 'en-de', '--model', 'base', '--dry_run', *cli_args(dict(vocab_size=300, N=1, warmup_steps=5, save_every='5 steps'))
+
+@pytest.fixture
+def wmt14(tmp_path, monkeypatch, capfd):
+    "The script in this process, which has loaded what is slow to load; its training is a process of its own."
+    monkeypatch.syspath_prepend(str(ROOT / 'experiments'))
+    monkeypatch.chdir(ROOT)
+    write_files(tmp_path / 'text', train_en=number_lines('en', 200), train_de=number_lines('de', 200))
+    def start(*args):
+        monkeypatch.setattr(sys, 'argv', ['experiments/wmt14.py', *args])
+        script, status = runpy.run_path('experiments/wmt14.py'), 0
+        capfd.readouterr()
+        try: script['main'](script['read_arguments'](script['p'], 'base'))
+        except SystemExit as e: status = e.code
+        return status, *capfd.readouterr()
+    return start
+
+def test_a_dry_run_of_wmt14(wmt14, tmp_path):
+    "All the way in two pieces; a finished run is only printed, and nothing of it looks like a result."
+    args, run = [*DRY_RUN, '--data_dir', str(tmp_path / 'text'), '--output_dir', str(tmp_path / 'run')], tmp_path / 'run'
+    for max_steps in 10, 15:
+        status, out, err = wmt14(*args, '--max_steps', str(max_steps))
+        assert status == 0 and f'from step {max_steps % 10 and 10} to {max_steps}' in out, err
+    record, card = json.loads((run / 'dry_run.json').read_text()), (run / 'marian/README.md').read_text()
+    assert [(piece['from_step'], piece['to_step']) for piece in record['pieces']] == [(0, 10), (10, 15)]
+    assert record['averaged'] == [f'step-{step:08d}' for step in (5, 10, 15)] and any('mean is of 3 checkpoints' in line for line in record['fell_short'])
+    assert record['paper'] is None and record['test_sentences'] == 10 and not (run / 'record.json').exists()
+    for text in record['dry_run'], card: assert 'Its scores say nothing about WMT14 or the paper' in text
+    assert '# DRY RUN' in card and '27.3' not in card + out and all(stage in out for stage in ('1 of 4', '2 of 4', '3 of 4', '4 of 4'))
+    before = snapshot_dir(run)
+    status, out, err = wmt14(*args, '--max_steps', '15')
+    assert status == 0 and '4 of 4' in out and '1 of 4' not in out + err and '3 of 4' not in out and snapshot_dir(run) == before
+
+def test_wmt14_refuses_in_one_line(wmt14):
+    for args, message in (('--pair', 'en-es', '--model', 'base'), "invalid choice: 'en-es'"), (('--pair', 'en-de', '--model', 'base', '--wrong', '1'), '--wrong'):
+        status, out, err = wmt14(*args)
+        assert status == 2 and not out and err.startswith('error: ') and err.count('\n') == 1 and message in err
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_dry_run_of_wmt14_ends_like_a_whole_one(wmt14, tmp_path, signum):
+    def args(name): return [*DRY_RUN, '--data_dir', str(tmp_path / 'text'), '--max_steps', '300', '--output_dir', str(tmp_path / name)]
+    process = subprocess.Popen([sys.executable, 'experiments/wmt14.py', *args('two')], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.time() + 120
+    while time.time() < deadline and not [*(tmp_path / 'two/checkpoints').glob('step-*')]: time.sleep(.02)
+    process.send_signal(signum)
+    out = process.communicate(timeout=120)[0]
+    assert process.returncode == 130 and 'the same command continues' in out.splitlines()[-1], out
+    for name in 'two', 'one': assert wmt14(*args(name))[0] == 0
+    assert len((tmp_path / 'two/pieces.jsonl').read_text().splitlines()) == 2
+    assert (tmp_path / 'two/model.safetensors').read_bytes() == (tmp_path / 'one/model.safetensors').read_bytes()

@@ -1,4 +1,5 @@
 "Every script of benchmarks/ and experiments/ starts."
+import importlib
 import json
 import os
 import runpy
@@ -30,3 +31,59 @@ def test_the_benchmark_of_the_data(tmp_path):
     assert result.returncode == 0, result.stderr
     seconds = json.loads((tmp_path / 'x.json').read_text())['1000 pairs']['first']['seconds']
     assert {'fingerprint', 'read and split', 'learn pieces', 'cut into pieces', 'store'} <= set(seconds)
+
+@pytest.fixture
+def gpu(monkeypatch):
+    "benchmarks/gpu.py as a module; its worker finds it by the same path."
+    monkeypatch.syspath_prepend(str(ROOT / 'benchmarks'))
+    return importlib.import_module('gpu')
+
+def test_the_benchmark_of_a_gpu_rehearsed_on_a_cpu(tmp_path, gpu):
+    result = run_python(ROOT / 'benchmarks/gpu.py', '--tiny', '--output', tmp_path / 'x.json')
+    assert result.returncode == 0, result.stderr
+    rungs = json.loads((tmp_path / 'x.json').read_text())['rungs']
+    assert [r['name'] for r in rungs if r['part'] == 'train'] == [f'{recipe}, {name}' for recipe, name, *_ in gpu.LADDER]
+    assert {r['part'] for r in rungs} == set(gpu.SHARES) and all(r['name'] in result.stdout for r in rungs)
+    skipped = {'base, few shapes, CUDA graphs': 'CUDA graphs need a GPU', 'big, few shapes, CUDA graphs': 'CUDA graphs need a GPU', 'multi30k_tiny': 'no --data_dir'}
+    for r in rungs: assert (r['status'], r.get('reason')) == (('skipped', skipped[r['name']]) if r['name'] in skipped else ('ok', None)), r
+    ladder = [r for r in rungs if r['part'] == 'train' and r['status'] == 'ok']
+    for r in ladder:
+        if r['options'].get('few_shapes'): assert all(B % 8 == T_k % 8 == T_q % 8 == 0 and B * T_k <= 512 for B, T_k, T_q in r['shapes']), r
+        elif not r['options'].get('vocab_multiple'): assert abs(r['loss_difference']) < .01, r
+        if r['options'].get('compile'): assert r['graphs'] > 0, r
+    assert all(r['difference'] < .05 for r in rungs if r['part'] == 'attention')
+
+def test_a_rung_that_fails_is_recorded_and_the_next_one_is_measured(tmp_path, gpu):
+    bench, worker = gpu.Bench(tmp_path / 'new/x.json', minutes=1), gpu.Worker()
+    def rung(name, need, timeout, *call): bench.rung('train', name, need, lambda limit: dict(value=worker.call(timeout, *call)))
+    try:
+        rung('raises', 1, 60, 'math', 'sqrt', -1.)
+        rung('missing', 1, 60, 'no_such_module', 'f')
+        rung('hangs', 1, .5, 'time', 'sleep', 60)
+        rung('dies', 1, 60, 'os', '_exit', 3)
+        rung('too long', 50, 60, 'math', 'sqrt', 4.)
+        rung('works', 1, 60, 'math', 'sqrt', 4.)
+    finally: worker.close()
+    rungs = {r['name']: r for r in json.loads((tmp_path / 'new/x.json').read_text())['rungs']}
+    assert {name: r['status'] for name, r in rungs.items()} == dict(raises='failed', missing='failed', hangs='failed', dies='failed', works='ok') | {'too long': 'skipped'}
+    assert rungs['raises']['error'].startswith('ValueError: ') and rungs['missing']['error'] == "ModuleNotFoundError: No module named 'no_such_module'"
+    assert rungs['hangs']['error'].startswith('stopped after') and rungs['dies']['error'] == 'the process died, exit status 3'
+    assert rungs['too long']['reason'].startswith('needs about 50 s') and rungs['works']['value'] == 2
+
+def test_parts_of_the_benchmark_share_the_time(tmp_path, gpu):
+    bench = gpu.Bench(tmp_path / 'x.json', 10, ['train', 'cells'])
+    share = gpu.SHARES['train'] / (gpu.SHARES['train'] + gpu.SHARES['cells'])
+    assert bench.time_left('train') == pytest.approx(600 * share, abs=5) and bench.time_left('cells') == pytest.approx(600, abs=5)
+
+CHILD = '''
+import json, pathlib, signal, sys, time
+def stop(*_): pathlib.Path(sys.argv[1], 'metrics.jsonl').write_text('{"step": 5, "tokens_per_s": 7}\\n{"step": 6, "valid_loss": 2}\\n'); print('saved'); sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+time.sleep(60)
+'''
+
+def test_the_training_run_of_the_benchmark_is_stopped_by_sigterm(tmp_path, gpu):
+    (tmp_path / 'run').mkdir()
+    assert gpu.train_run(22, [sys.executable, '-c', CHILD, tmp_path / 'run'], tmp_path / 'run') == dict(steps=6, last_line='saved', tokens_per_s=7, valid_loss=2)
+    with pytest.raises(RuntimeError, match='^exit status 1: ValueError: no$'):
+        gpu.train_run(22, [sys.executable, '-c', 'raise ValueError("no")'], tmp_path / 'run')

@@ -30,11 +30,11 @@ def _bucket_lengths(
         total = cost + bucket
         before.append(total.argmin(1))
         cost = total.min(1)
-    j, chosen = len(lengths) - 1, [len(lengths) - 1]
+    j, selected = len(lengths) - 1, [len(lengths) - 1]
     for choice in before[::-1]:
         j = choice[j]
-        chosen.append(j)
-    return lengths[np.unique(chosen)]
+        selected.append(j)
+    return lengths[np.unique(selected)]
 
 def _bucket_size(
     length:int,      # padded tokens of a sentence

@@ -6,7 +6,6 @@
 __all__ = ['chunked_loss']
 
 # %% ../../nbs/library/model/chunked_loss.ipynb #imports
-from collections.abc import Sequence
 from typing import Any
 import torch
 from torch import Tensor, nn
@@ -47,14 +46,6 @@ class _ChunkedLoss(torch.autograd.Function):
         return (None, hidden_grad * grad, None, None, None,
                 *(g * grad for g in weight_grads))
 
-def _trained_weights(
-    projection:nn.Module,
-) -> Sequence[Tensor]:  # those that `parameters` finds and that need a gradient
-    "The weights of the output projection."
-    return [p for p in projection.parameters() if p.requires_grad]
-
-# the last operation of a model: `torch.compile` compiles what comes before it
-@torch.compiler.disable
 def chunked_loss(
     projection:nn.Module,        # (n, d) → logits (n, V)
     hidden_states:Tensor,        # its input (B, T, d)
@@ -68,7 +59,8 @@ def chunked_loss(
     the logits are computed at once: only a scaled loss has gradients that fit.
     Raises ValueError if chunk_size < 1."""
     if chunk_size < 1: raise UserError(f'chunk_size={chunk_size} must be at least 1')
-    device, weights = hidden_states.device.type, _trained_weights(projection)
+    weights = [p for p in projection.parameters() if p.requires_grad]
+    device = hidden_states.device.type
     half = (torch.is_autocast_enabled(device)
             and torch.get_autocast_dtype(device) == torch.float16)
     if half or not weights or target.numel() <= chunk_size: return label_smoothed_loss(

@@ -138,6 +138,9 @@ def _init_model(
     if finetune_from: model.load_state_dict(
         load_weights(finetune_from.weights_file(), model), strict=False)
     model.loss_chunk_size = recipe.loss_chunk_size
+    if recipe.loss_chunk_size and not model._chunk_size(): raise UserError(
+        f'loss_chunk_size={recipe.loss_chunk_size}: {type(model).__name__} has a '
+        '`forward` of its own, not hidden_states and output_projection: leave it out')
     if device_type == 'cpu' and recipe.cpu_matmul_backend != 'pytorch':
         optimize_for_training(model, config.get('resolved_matmul_backend') or 'pytorch')
     if recipe.gradient_checkpointing: enable_gradient_checkpointing(model)

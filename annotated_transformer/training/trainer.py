@@ -61,6 +61,7 @@ def _load_train_valid(
         f'the logits of max_tokens={max_tokens}')
     return train_batches, valid_batches
 
+# %% ../../nbs/55c_training.ipynb #prepare-model
 def _prepare_model(
     recipe:Recipe,
     model:Seq2SeqModel,
@@ -70,6 +71,7 @@ def _prepare_model(
 ) -> tuple[nn.Module, torch.optim.Optimizer, int]:
     "Make the optimizer, prepare it and the model, and load a checkpoint."
     optimization = recipe.optimization
+    torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
     optimizer = make_optimizer(model, optimization.optimizer,
                                optimization.weight_decay, optimization.momentum)
     wrapped_model, optimizer = accelerator.prepare(ModelWithLoss(model), optimizer)
@@ -214,7 +216,6 @@ def train(
     try:
         checkpoint = _run_on_main(accelerator, prepare, long_timeout_group)
         if report_to: accelerator.init_trackers('annotated_transformer')
-        torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
         model = _init_model(
             recipe, run, accelerator.device.type, model,
             finetune_run if checkpoint is None else None)

@@ -50,6 +50,7 @@ def test_both_spellings():
     for option in ['--data_dir', 'x'], ['--data-dir', 'x'], ['--data-dir=x'], ['--data_dir=x']:
         assert _parse_args(transformer_train, option)['data_dir'] == 'x'
 
+@pytest.mark.nightly
 def test_ascii_terminal(trained):
     "What the terminal cannot show is written as escapes; translations are UTF-8 all the same."
     env = dict(PYTHONIOENCODING='ascii', PYTHONUTF8='0', LC_ALL='C', PYTHONCOERCECLOCALE='0')

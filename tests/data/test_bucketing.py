@@ -57,3 +57,16 @@ def test_what_does_not_fit(pairs):
     with pytest.raises(ValueError, match='a sentence of 38 tokens does not fit'): BucketedBatches(pairs, 37)
     odd = pairs.filter(lambda p: p['n_src'] < 38 and p['n_tgt'] < 39)
     with pytest.raises(ValueError, match='a bucket of 38 tokens does not fit into a batch of 37 tokens'): BucketedBatches(odd, 37)
+
+def test_the_rows_that_fill_a_batch(pairs):
+    "Their source is a sentence, so that attention has a key; batches are multiples of eight, where that many fit."
+    batches = BucketedBatches(pairs, 900, num_buckets=3)
+    assert all(batches[i][0].ne(0).any(1).all() and len(batches[i][0]) % 8 == 0 for i in range(len(batches)))
+    assert all(900 // n - 8 < size <= 900 // n for size, n in batches.shapes)
+
+def test_epochs_and_seeds_differ(pairs):
+    def epoch(seed, n):
+        batches = BucketedBatches(pairs, 900, seed=seed, num_buckets=3)
+        return [tuple(batches[n * len(batches) + i][0].flatten().tolist()) for i in range(len(batches))]
+    assert epoch(0, 0) == epoch(0, 0)
+    for other in epoch(0, 1), epoch(1, 0): assert {*other}.isdisjoint(epoch(0, 0))

@@ -118,3 +118,20 @@ def test_it_can_be_sent_back_twice_and_copied():
     with pytest.raises(RuntimeError): torch.autograd.grad(torch.autograd.grad(loss, x, create_graph=True)[0].sum(), x)
     model = Transformer(SMALL); model.loss_chunk_size = 3
     assert deepcopy(model).loss_chunk_size == 3
+
+def test_float16_keeps_the_scale_of_the_loss():
+    "The gradients of a loss that is not scaled are too small for float16: with it they are those of the whole matrix, to the bit."
+    torch.manual_seed(0)
+    projection, x, y = nn.Linear(8, 300, bias=False), torch.randn(3, 4, 8, requires_grad=True), torch.randint(1, 300, (3, 4))
+    with torch.autocast('cpu', torch.float16): losses = chunked_loss(projection, x, y, chunk_size=5), label_smoothed_loss(projection(x), y)[0]
+    ours, theirs = (torch.autograd.grad(loss * 2**10, [x, projection.weight]) for loss in losses)
+    assert all(map(torch.equal, ours, theirs))
+
+def test_weights_that_are_no_parameters():
+    "As while FSDP gathers them into plain tensors: they get their gradient."
+    class Gathered(nn.Module):
+        def __init__(self): super().__init__(); self.weight = torch.randn(30, 8, requires_grad=True)
+        def forward(self, x): return F.linear(x, self.weight)
+    projection, x, y = Gathered(), torch.randn(3, 4, 8, requires_grad=True), torch.randint(1, 30, (3, 4))
+    losses = chunked_loss(projection, x, y, chunk_size=5), label_smoothed_loss(projection(x), y)[0]
+    assert_close(*(torch.autograd.grad(loss, projection.weight)[0] for loss in losses))

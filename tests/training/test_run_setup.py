@@ -7,7 +7,12 @@ import safetensors.torch
 import torch
 from helpers import EN_DE, SMALL_OVERRIDES, snapshot_dir, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
+from annotated_transformer.model import seq2seq
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.recipe import with_overrides
 from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.training.run_setup import _init_model
+from annotated_transformer.utils.validation import UserError
 
 
 def test_what_is_said_when_a_run_begins(tmp_path, capfd):
@@ -109,3 +114,35 @@ def test_finished_model(own, capfd, resume):
     write_files(own.parent, train_en=number_lines('en'), train_de=number_lines('de'))
     assert_user_error(run_in_process(capfd, 'train', *args, *resume), 'already exists, but the checkpoints of its run are missing')
     assert snapshot_dir(own) == before
+
+def test_chunks_shapes_and_tf32_reach_the_training(tmp_path, capfd, monkeypatch):
+    "Each field acts; the size of a chunk may change when a run is resumed, the shapes of its batches may not."
+    seen, plain = [], seq2seq.chunked_loss
+    def recorded(projection, hidden, labels, eps_ls, pad_id, chunk_size):
+        seen.append((chunk_size, tuple(hidden.shape[:2])))
+        return plain(projection, hidden, labels, eps_ls, pad_id, chunk_size)
+    monkeypatch.setattr(seq2seq, 'chunked_loss', recorded)
+    def go(*more, **fields): return run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *more, *cli_args(SMALL_OVERRIDES | dict(max_steps=20, save_every='20 steps', num_batch_buckets=2) | fields))
+    assert_success(go(loss_chunk_size=7, tf32=True))
+    assert {n for n, _ in seen} == {7} and len({shape for _, shape in seen}) == 2 and len(seen) == 20
+    assert torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert_user_error(go('--resume', num_batch_buckets=3), 'num_batch_buckets (2 → 3)')
+    seen.clear()
+    assert_success(go('--resume', max_steps=21, loss_chunk_size=9))
+    assert {n for n, _ in seen} == {9}
+
+def test_a_model_without_hidden_states_has_no_chunks(trained):
+    class Cold(Transformer):
+        def forward(self, src, tgt): return 2 * super().forward(src, tgt)
+    run = RunDirectory(trained)
+    model, recipe = Cold(run.recipe.model, run.config['pad_id']), with_overrides(run.recipe, loss_chunk_size=7)
+    assert _init_model(recipe, run).loss_chunk_size == 7
+    with pytest.raises(UserError, match='loss_chunk_size=7: Cold has a `forward` of its own'): _init_model(recipe, run, model=model)
+    assert _init_model(run.recipe, run, model=model) is model                  # not asked for
+
+def test_what_is_fast_on_a_cpu_is_not_done_on_a_gpu(trained):
+    run = RunDirectory(trained)
+    on_cpu, on_gpu = (_init_model(run.recipe, run, device) for device in ('cpu', 'cuda'))
+    assert on_cpu.loss_chunk_size and on_gpu.loss_chunk_size is None
+    assert type(on_gpu.src_position.dropout) is torch.nn.Dropout is not type(on_cpu.src_position.dropout)
