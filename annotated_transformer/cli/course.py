@@ -16,6 +16,7 @@ from .main import main
 from ..course.project import _write_project
 from ..course.runner import _check_tasks, _Report
 from ..course.tasks import _get_task, _Task, _TASKS
+from ..course.versions import _VERSIONS, _write_versions
 from ..utils.validation import UserError, validate_fields
 
 # %% ../../nbs/library/cli/course.ipynb #report-line
@@ -25,7 +26,7 @@ def _format_report(
 ) -> str:
     "The line of one task; for a wrong one with the chapter to read."
     message = f': {report.message}' if report.message else ''
-    link = f'; read {task.link}' if report.status == 'wrong' else ''
+    link = f'; read {task.link}' if report.status == 'wrong' and task.chapter else ''
     return f'{task.name:14}{report.status}{message}{link}'
 
 def _check_project(
@@ -34,17 +35,20 @@ def _check_project(
     time_limit:float,  # of each task, in seconds
 ) -> bool:             # whether all are right
     "Check tasks, print one line for each, and the next one to do."
-    if not (project / 'tests' / 'adapters.py').is_file(): raise UserError(
+    choices, code = _TASKS, project / 'my_transformer'
+    if (project / f'{_VERSIONS[0].name}.py').is_file(): choices, code = (
+        _VERSIONS, project)
+    elif not (project / 'tests' / 'adapters.py').is_file(): raise UserError(
         f'{project} is not a project of the course: '
         f'run transformer_course new {project}')
-    tasks, unfinished = [_get_task(task)] if task else _TASKS, []
+    tasks, unfinished = [_get_task(task, choices)] if task else choices, []
     with tqdm(_check_tasks(project, tasks, time_limit), 'checking', len(tasks),
               leave=False) as bar:
         for checked, report in bar:
             tqdm.write(_format_report(checked, report), sys.stdout)
             if report.status != 'right': unfinished.append(checked)
     print(f'{len(tasks) - len(unfinished)} of {len(tasks)} right', end='')
-    print(f'; next: {project / "my_transformer" / unfinished[0].name}.py'
+    print(f'; next: {code / unfinished[0].name}.py'
           if unfinished else '')
     return not unfinished
 
@@ -56,26 +60,35 @@ def _with_task_argument(func:Any) -> Any:
         parameters=[p for name, p in old.parameters.items() if name != 'task'])
     def add_options(parser:ArgumentParser, argv:list[str]) -> None:
         name = func.__name__
-        parser.usage = f'{name} new DIR\n       {name} check DIR [TASK]'
+        parser.usage = (f'{name} new DIR\n       {name} mend DIR\n       '
+                        f'{name} check DIR [TASK]')
         parser.add_argument('task', nargs='?', help='the task to check; default: all')
     func.add_options = add_options
     return func
 
 @_with_task_argument
 def transformer_course(
-    action:str,              # new: write a project; check: check the code in it
+    # new: write a project; mend: write ten wrong versions; check: check either
+    action:str,
     project:str,             # folder of the project
     task:str|None=None,      # the task to check; default: all
     time_limit:float=10.,    # of each task, in seconds
 ) -> None:
-    """Build the Transformer yourself: write a project of sixteen tasks with stubs and
-    tests, or check your code. The exit status is 0 if all tasks are right."""
-    validate_fields(dict(action=action), 'action', choices=('new', 'check'))
+    """Build the Transformer yourself, in sixteen tasks with stubs and tests, or find the
+    fault in ten wrong versions from their symptoms; and check your code. The exit status
+    is 0 if all tasks are right."""
+    validate_fields(dict(action=action), 'action', choices=('new', 'mend', 'check'))
     validate_fields(dict(time_limit=time_limit), 'time_limit', gt=0)
     if action == 'check':
         if not _check_project(Path(project), task, time_limit): sys.exit(1)
         return
-    if task: raise UserError(f'unexpected argument {task}: new has no task')
+    if task: raise UserError(f'unexpected argument {task}: {action} has no task')
+    if action == 'mend':
+        _write_versions(project)
+        print(f'{project}: {len(_VERSIONS)} wrong versions. Read '
+              f'{Path(project) / "README.md"}, mend one, then run '
+              f'transformer_course check {project} {_VERSIONS[0].name}')
+        return
     _write_project(project)
     print(f'{project}: {len(_TASKS)} tasks. Read {Path(project) / "README.md"}, write '
           f'{Path(project) / "my_transformer" / _TASKS[0].name}.py, then run '

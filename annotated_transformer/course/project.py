@@ -44,7 +44,8 @@ def _project_files() -> dict[str, str]:   # path → text
         if not (_TEMPLATE / f'{name}.txt').is_file(): name = 'tests/test_cases.py'
         return _read_template(name, NUMBER=str(number), TITLE=task.title.lower(),
                               NAME=task.name)
-    plain = ('pytest.ini', 'my_transformer/__init__.py', 'tests/adapters.py',
+    plain = ('pytest.ini', 'train_numbers.py', 'my_transformer/__init__.py',
+             'my_transformer/architecture.py', 'tests/adapters.py',
              'tests/snapshots.py')
     texts = {name: _read_template(name) for name in plain}
     texts['README.md'] = _read_template('README.md', TASKS=_format_path())
@@ -53,13 +54,21 @@ def _project_files() -> dict[str, str]:   # path → text
         texts[f'tests/test_{number:02}_{task.name}.py'] = tests(number, task)
     return texts
 
+def _create_folder(
+    folder:str|Path,
+) -> Path:
+    "Create a folder. Raises ValueError if it is there and not empty."
+    folder = Path(folder)
+    if folder.is_file() or folder.is_dir() and any(folder.iterdir()): raise UserError(
+        f'{folder} already exists and is not empty: choose a new folder')
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
 def _write_project(
     folder:str|Path,  # new, or empty
 ) -> None:
     "Write a project. Raises ValueError if the folder is not empty."
-    folder = Path(folder)
-    if folder.is_file() or folder.is_dir() and any(folder.iterdir()): raise UserError(
-        f'{folder} already exists and is not empty: choose a new folder')
+    folder = _create_folder(folder)
     for name, text in _project_files().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

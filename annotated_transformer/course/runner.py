@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from .cases import _Parts
 from .comparison import _Fault
-from .tasks import _get_task, _Task
+from .tasks import _get_task, _Task, _TASKS
+from .versions import _VERSIONS
 
 # %% ../../nbs/library/course/runner.ipynb #student-parts
 @dataclass(frozen=True)
@@ -42,17 +43,18 @@ def _import_path(
                     file and Path(file).is_relative_to(folder)): del sys.modules[name]
 
 def _load_parts(
-    folder:Path,  # the student's project, on sys.path
+    task:_Task,   # of the student's project, which is on sys.path
 ) -> _Parts:
     "A function that returns the student's class or function of a name."
-    names = importlib.import_module('adapters').PARTS
+    names = {} if task.in_one_file else importlib.import_module('adapters').PARTS
     def load(name:str) -> Any:
-        if name not in names: raise _Fault(f'tests/adapters.py has no entry {name!r}')
-        module_name, _, attribute = names[name].partition(':')
+        place = f'{task.name}:{name}' if task.in_one_file else names.get(name)
+        if not place: raise _Fault(f'tests/adapters.py has no entry {name!r}')
+        module_name, _, attribute = place.partition(':')
         module = importlib.import_module(module_name)
         if not hasattr(module, attribute): raise _Fault(
-            f'{module_name} has no {attribute}: do not rename it, or change '
-            'tests/adapters.py')
+            f'{module_name} has no {attribute}: do not rename it'
+            + ('' if task.in_one_file else ', or change tests/adapters.py'))
         part = getattr(module, attribute)
         if not callable(part): raise _Fault(
             f'{attribute} has type {type(part).__name__}, must be a function '
@@ -97,10 +99,10 @@ def _check_task(
     "Check one task in this process."
     with _import_path(folder):
         torch.manual_seed(0)
-        try: task.check(_load_parts(folder))
+        try: task.check(_load_parts(task))
         except _Fault as e: return _Report('wrong', str(e))
         except (Exception, SystemExit) as e: return _describe_error(e, folder, task)
-    return _Report('right')
+    return _Report('right', task.moral)
 
 # %% ../../nbs/library/course/runner.ipynb #process
 def _run_worker(
@@ -116,7 +118,7 @@ def _run_worker(
         for fd in 1, 2: os.dup2(stdout.fileno(), fd)
         faulthandler.dump_traceback_later(time_limit, exit=True, file=stack)
         torch.set_num_threads(1)
-        report = _check_task(folder, _get_task(name))
+        report = _check_task(folder, _get_task(name, [*_TASKS, *_VERSIONS]))
         sys.stdout.flush()
         connection.send(report)
         connection.close()

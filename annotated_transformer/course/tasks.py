@@ -43,6 +43,8 @@ class _Task:
     make_cases: Callable[[], list[_Case]]  # the snapshots
     check: Callable[[_Parts], None]       # raises _Fault
     needs: Sequence[str] = ()             # tasks whose code this one uses
+    moral: str = ''                       # printed when the task is right
+    in_one_file: bool = False             # its file holds all parts
 
     @property
     def link(self) -> str:
@@ -81,11 +83,12 @@ _TASKS = [
 
 def _get_task(
     name:str,
+    tasks:Sequence[_Task]=_TASKS,
 ) -> _Task:
     "A task by its name. Raises ValueError with the closest name."
-    for task in _TASKS:
+    for task in tasks:
         if name in (task.name, f'{task.name}.py'): return task
-    names = [task.name for task in _TASKS]
+    names = [task.name for task in tasks]
     close = get_close_matches(name, names, 1)
     raise UserError(f'there is no task {name!r}: ' + (
         f'did you mean {close[0]}?' if close else f'use one of {", ".join(names)}'))
