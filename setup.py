@@ -25,7 +25,7 @@ setup(
     packages=[*find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']), cfg['lib_path'] + '.configs'],
     package_dir={cfg['lib_path'] + '.configs': 'configs'},         # accelerate's configurations travel with the wheel
     package_data={cfg['lib_path']: ['py.typed', '**/*.js', '**/*.css', '**/*.html', 'recipes/*.yaml',
-                                   'course/template/**/*.txt'],
+                                   'course/symptoms.json', 'course/template/**/*.txt'],
                   cfg['lib_path'] + '.configs': ['*.yaml', '*.sh']},
     python_requires='>=' + cfg['min_python'],
     install_requires=shlex.split(cfg['requirements']),

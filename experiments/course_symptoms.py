@@ -6,7 +6,7 @@ import argparse, importlib.util, json, sys, tempfile
 from pathlib import Path
 import torch
 from recording import ResultCache, provenance
-from annotated_transformer.course.versions import _MEND, _VERSIONS, _version_code
+from annotated_transformer.course.versions import _TEMPLATE, _VERSIONS, _version_code
 
 OUT = Path(__file__).parents[1] / 'annotated_transformer' / 'course' / 'symptoms.json'
 
@@ -29,7 +29,7 @@ def main():
     torch.set_num_threads(1)
     parts = ResultCache(args.runs, dict(steps=args.steps, test=args.test))
     with tempfile.TemporaryDirectory() as folder:
-        symptoms = load('symptoms', (_MEND / 'symptoms.py.txt').read_text(encoding='utf-8'), folder)
+        symptoms = load('symptoms', (_TEMPLATE / 'symptoms.py.txt').read_text(encoding='utf-8'), folder)
         def run(number, weights=None):
             version = load(f'version_{number:02}', _version_code(number), folder)
             model, result = symptoms.measure(version, weights, args.steps, args.test)

@@ -74,9 +74,9 @@ def transformer_course(
     task:str|None=None,      # the task to check; default: all
     time_limit:float=10.,    # of each task, in seconds
 ) -> None:
-    """Build the Transformer yourself, in sixteen tasks with stubs and tests, or find the
-    fault in ten wrong versions from their symptoms; and check your code. The exit status
-    is 0 if all tasks are right."""
+    """Build the Transformer yourself, in sixteen tasks with stubs and tests, or find
+    the faults of ten wrong versions from their symptoms; and check your code. The exit
+    status is 0 if all tasks are right."""
     validate_fields(dict(action=action), 'action', choices=('new', 'mend', 'check'))
     validate_fields(dict(time_limit=time_limit), 'time_limit', gt=0)
     if action == 'check':

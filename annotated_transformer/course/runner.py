@@ -48,9 +48,9 @@ def _load_parts(
     "A function that returns the student's class or function of a name."
     names = {} if task.in_one_file else importlib.import_module('adapters').PARTS
     def load(name:str) -> Any:
-        place = f'{task.name}:{name}' if task.in_one_file else names.get(name)
-        if not place: raise _Fault(f'tests/adapters.py has no entry {name!r}')
-        module_name, _, attribute = place.partition(':')
+        address = f'{task.name}:{name}' if task.in_one_file else names.get(name)
+        if not address: raise _Fault(f'tests/adapters.py has no entry {name!r}')
+        module_name, _, attribute = address.partition(':')
         module = importlib.import_module(module_name)
         if not hasattr(module, attribute): raise _Fault(
             f'{module_name} has no {attribute}: do not rename it'
@@ -148,7 +148,8 @@ def _check_in_process(
     methods = multiprocessing.get_all_start_methods()
     context:Any = multiprocessing.get_context(
         'forkserver' if 'forkserver' in methods else 'spawn')
-    context.set_forkserver_preload(['annotated_transformer.course.runner'])
+    context.set_forkserver_preload([                # optimizers import the second
+        'annotated_transformer.course.runner', 'torch._dynamo'])
     with tempfile.TemporaryDirectory() as log_dir:
         receive, send = context.Pipe(duplex=False)
         args = send, folder, name, time_limit, log_dir

@@ -9,6 +9,7 @@ __all__ = []
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from .cases import _Parts
 from .comparison import _Fault
 from .project import _create_folder
@@ -61,13 +62,42 @@ _VERSIONS = [
     for number, (_, _, fault, issue) in enumerate(_FAULTS, 1)]
 
 # %% ../../nbs/library/course/versions.ipynb #write
-_MEND = files('annotated_transformer') / 'course' / 'template' / 'mend'
+_TEMPLATE = files('annotated_transformer') / 'course' / 'template' / 'mend'
 
 def _read_symptoms() -> dict:
     "The record of `experiments/course_symptoms.py`."
     path = files('annotated_transformer') / 'course' / 'symptoms.json'
     return json.loads(path.read_text(encoding='utf-8'))
 
+def _plot_symptoms() -> Any:   # a figure of matplotlib
+    "The loss of each version beside that of the right one."
+    from matplotlib.figure import Figure                    # slow to load
+    runs = _read_symptoms()['versions']
+    right = runs.pop('right')
+    figure = Figure((9, 4.2), layout='constrained')
+    for ax, (name, run) in zip(
+            figure.subplots(2, 5, sharex=True, sharey=True).flat, runs.items()):
+        for curves, color, label in (right, '.6', 'right'), (run, 'C3', 'version'):
+            for kind, style in ('train', '-'), ('held_out', '--'):
+                y = curves[kind]
+                every = len(curves['train']) // len(curves['held_out'])
+                if kind == 'train': y = [
+                    sum(y[i:i + every]) / every for i in range(0, len(y), every)]
+                x = [every * (i + 1) for i in range(len(y))]
+                ax.plot(x, y, style, color=color, lw=1, label=f'{label}, {kind}')
+        ax.set_title(name, fontsize=9)
+        ax.set_ylim(0, 5)
+        ax.grid(alpha=.3)
+    figure.supxlabel('step', fontsize=9)
+    figure.supylabel('nats per token', fontsize=9)
+    handles, labels = ax.get_legend_handles_labels()
+    labels = [label.replace('train', 'training loss').replace(
+        'held_out', 'held-out tokens') for label in labels]
+    figure.legend(handles, labels, loc='outside upper center', ncols=4, frameon=False,
+                  fontsize=8)
+    return figure
+
+# %% ../../nbs/library/course/versions.ipynb #format-symptoms
 def _format_number(x:float) -> str:
     "Three digits; a rounding error is 0."
     return '0' if abs(x) < 1e-5 else f'{x:.3g}'
@@ -84,12 +114,14 @@ def _format_symptoms() -> str:
         for version, run in runs.items()]
     return '\n'.join(lines)
 
+# %% ../../nbs/library/course/versions.ipynb #write-versions
 def _version_code(number:int) -> str:  # 0: without a fault
     "The text of a version."
-    text = (_MEND / 'model.py.txt').read_text(encoding='utf-8')
+    text = (_TEMPLATE / 'model.py.txt').read_text(encoding='utf-8')
     if number:
         before, after, _, _ = _FAULTS[number - 1]
-        if text.count(before) != 1: raise ValueError(f'{before} is not once in model.py')
+        if text.count(before) != 1: raise ValueError(
+            f'{before} must occur once in model.py')
         text = text.replace(before, after)
     return text.replace('NUMBER', f'{number:02}')
 
@@ -98,10 +130,11 @@ def _write_versions(
 ) -> None:
     "Write the ten versions. Raises ValueError if the folder is not empty."
     folder = _create_folder(folder)
-    texts = {name: (_MEND / f'{name}.txt').read_text(encoding='utf-8')
+    texts = {name: (_TEMPLATE / f'{name}.txt').read_text(encoding='utf-8')
              for name in ('README.md', 'symptoms.py')}
     texts['README.md'] = texts['README.md'].replace('SYMPTOMS', _format_symptoms())
     for number, task in enumerate(_VERSIONS, 1):
         texts[f'{task.name}.py'] = _version_code(number)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding='utf-8')
+    _plot_symptoms().savefig(folder / 'symptoms.svg')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from course.mistakes import MISTAKES
-from helpers import ROOT, assert_success, assert_user_error, run_in_process, run_python, snapshot_dir, write_files
+from helpers import ROOT, assert_success, assert_user_error, run, run_in_process, run_python, snapshot_dir, write_files
 
 from annotated_transformer.course.project import _project_files, _write_project
 from annotated_transformer.course.runner import _check_task
@@ -127,3 +127,31 @@ def test_stubs_contain_statements():
         assert task.chapter in pages and f'`my_transformer/{task.name}.py`' in files['README.md']
         compile(stub, task.name, 'exec')
     for text in files.values(): assert not re.search(r'\b(NUMBER|TITLE|TASKS|NAME)\b', text)
+
+def test_numbers_with_the_parts_of_the_project(project):
+    result = assert_success(run_python('train_numbers.py', '--steps', 2, '--test', 2, cwd=project))
+    assert result.stdout.startswith('step    2  loss ') and re.search(r'exact match: 0.0 % \(0/2\)\n$', result.stdout)
+
+@pytest.mark.nightly
+def test_numbers_are_learned(project):
+    result = assert_success(run_python('train_numbers.py', cwd=project))
+    assert float(re.search(r'exact match: ([\d.]+) %', result.stdout)[1]) >= 97
+
+def test_the_model_is_an_architecture_of_the_library(project, tmp_path):
+    shutil.copytree(project, tmp_path / 'project')
+    own = '--import', 'my_transformer'
+    small = ('--N', 1, '--d_model', 16, '--d_ff', 16, '--h', 2, '--max_tokens', 256, '--max_steps', 4, '--warmup_steps', 2,
+             '--save_every', '2 steps', '--average_checkpoints', 1)
+    cwd = tmp_path / 'project'
+    assert_success(run('train', *own, '--recipe', 'demo', '--architecture', 'my_transformer', *map(str, small), '--output_dir', 'run', cwd=cwd))
+    assert_success(run('train', *own, '--output_dir', 'run', '--resume', '--max_steps', '6', cwd=cwd))
+    assert assert_success(run('translate', 'run', *own, cwd=cwd, stdin='seven\ntwo\n')).stdout.count('\n') == 2
+    assert_user_error(run('translate', 'run', cwd=cwd, stdin='seven\n'), "unknown architecture 'my_transformer'", '--import my_transformer')
+
+def test_stubs_do_not_hinder_the_import(tmp_path):
+    "A fault in the model is seen where the model is made, not by each test."
+    _write_project(tmp_path / 'project')
+    code = 'import my_transformer\nfrom annotated_transformer.model.seq2seq import build_model, get_architecture\n' \
+           "build_model('my_transformer', get_architecture('my_transformer').config_class(20, 1, 8, 8, 2))"
+    result = run_python('-c', code, cwd=tmp_path / 'project')
+    assert result.stderr.strip().endswith('NotImplementedError') and 'my_transformer/transformer.py' in result.stderr
