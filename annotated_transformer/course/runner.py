@@ -46,12 +46,20 @@ def _load_parts(
     task:_Task,   # of the student's project, which is on sys.path
 ) -> _Parts:
     "A function that returns the student's class or function of a name."
-    names = {} if task.in_one_file else importlib.import_module('adapters').PARTS
+    names:Any = {}
+    if not task.in_one_file:
+        names = getattr(importlib.import_module('adapters'), 'PARTS', None)
+        if not isinstance(names, dict): raise _Fault(
+            'tests/adapters.py must define PARTS, a dict of name: module:attribute')
     def load(name:str) -> Any:
         address = f'{task.name}:{name}' if task.in_one_file else names.get(name)
         if not address: raise _Fault(f'tests/adapters.py has no entry {name!r}')
         module_name, _, attribute = address.partition(':')
-        module = importlib.import_module(module_name)
+        try: module = importlib.import_module(module_name)
+        except ModuleNotFoundError as e:
+            if not f'{module_name}.'.startswith(f'{e.name}.'): raise
+            raise _Fault(f'there is no module {e.name}, which tests/adapters.py '
+                         f'names for {name}') from None
         if not hasattr(module, attribute): raise _Fault(
             f'{module_name} has no {attribute}: do not rename it'
             + ('' if task.in_one_file else ', or change tests/adapters.py'))

@@ -155,3 +155,14 @@ def test_stubs_do_not_hinder_the_import(tmp_path):
            "build_model('my_transformer', get_architecture('my_transformer').config_class(20, 1, 8, 8, 2))"
     result = run_python('-c', code, cwd=tmp_path / 'project')
     assert result.stderr.strip().endswith('NotImplementedError') and 'my_transformer/transformer.py' in result.stderr
+
+@pytest.mark.parametrize(('text', 'message'), [
+    ('PARTS = {', "SyntaxError in tests/adapters.py:1: '{' was never closed"), ('PARTS = 3', 'tests/adapters.py must define PARTS, a dict'),
+    ('', 'tests/adapters.py must define PARTS, a dict'), ('PARTS = {}', "tests/adapters.py has no entry 'padding_mask'"),
+    ('PARTS = dict(padding_mask="my_transformer.mask:padding_mask")', 'there is no module my_transformer.mask, which tests/adapters.py names for padding_mask'),
+    ('PARTS = dict(padding_mask="masks:padding_mask")', 'there is no module masks, which')])
+def test_adapters_of_a_student(project, tmp_path, text, message):
+    shutil.copytree(project, tmp_path / 'project')
+    (tmp_path / 'project/tests/adapters.py').write_text(text)
+    report = _check_task(tmp_path / 'project', _get_task('masks'))
+    assert report.status == 'wrong' and report.message.startswith(message), report
