@@ -30,19 +30,15 @@ def main():
     parts = ResultCache(args.runs, dict(steps=args.steps, test=args.test))
     with tempfile.TemporaryDirectory() as folder:
         symptoms = load('symptoms', (_TEMPLATE / 'symptoms.py.txt').read_text(encoding='utf-8'), folder)
-        def run(number, weights=None):
+        def run(number, right=None):
             version = load(f'version_{number:02}', _version_code(number), folder)
-            model, result = symptoms.measure(version, weights, args.steps, args.test)
-            if weights: return result
-            table = {}                       # the right version has its own weights
-            for name, value in result['table'].items():
-                table[name] = value
-                if name == 'exact match, beam 4': table[symptoms.BORROWED] = table['exact match, beam 1']
-            return result | dict(table=table, weights={name: x.tolist() for name, x in model.state_dict().items()})
+            model, result = symptoms.measure(version, right, args.steps, args.test)
+            return result if right else result | dict(weights={name: x.tolist() for name, x in model.state_dict().items()})
         runs = dict(right=parts.get_or_compute('right', lambda: run(0)))
-        weights = {name: torch.tensor(x) for name, x in runs['right'].pop('weights').items()}
+        right = symptoms.make_model(load('version_00', _version_code(0), folder)).eval()
+        right.load_state_dict({name: torch.tensor(x) for name, x in runs['right'].pop('weights').items()})
         for number, task in enumerate(_VERSIONS, 1):
-            runs[task.name] = parts.get_or_compute(task.name, lambda: run(number, weights))
+            runs[task.name] = parts.get_or_compute(task.name, lambda: run(number, right))
     args.out.write_text(json.dumps(provenance('torch', 'num2words', 'sentencepiece') | dict(seed=0, versions=runs), indent=1) + '\n')
     print(f'{args.out}: {len(runs)} versions')
 
