@@ -74,7 +74,7 @@ def _plot_symptoms() -> Any:   # a figure of matplotlib
     from matplotlib.figure import Figure                    # slow to load
     runs = _read_symptoms()['versions']
     right = runs.pop('right')
-    figure = Figure((9, 4.2), layout='constrained')
+    figure = Figure((6.4, 3.2), layout='constrained')
     for ax, (name, run) in zip(
             figure.subplots(2, 5, sharex=True, sharey=True).flat, runs.items()):
         for curves, color, label in (right, '.6', 'right'), (run, 'C3', 'version'):
@@ -85,16 +85,16 @@ def _plot_symptoms() -> Any:   # a figure of matplotlib
                     sum(y[i:i + every]) / every for i in range(0, len(y), every)]
                 x = [every * (i + 1) for i in range(len(y))]
                 ax.plot(x, y, style, color=color, lw=1, label=f'{label}, {kind}')
-        ax.set_title(name, fontsize=9)
+        ax.set_title(name, fontsize=8)
+        ax.tick_params(labelsize=7)
         ax.set_ylim(0, 5)
-        ax.grid(alpha=.3)
-    figure.supxlabel('step', fontsize=9)
-    figure.supylabel('nats per token', fontsize=9)
+    figure.supxlabel('step', fontsize=8)
+    figure.supylabel('nats per token', fontsize=8)
     handles, labels = ax.get_legend_handles_labels()
     labels = [label.replace('train', 'training loss').replace(
         'held_out', 'held-out tokens') for label in labels]
     figure.legend(handles, labels, loc='outside upper center', ncols=4, frameon=False,
-                  fontsize=8)
+                  fontsize=7)
     return figure
 
 # %% ../../nbs/library/course/versions.ipynb #format-symptoms
