@@ -74,7 +74,7 @@ def _plot_symptoms() -> Any:   # a figure of matplotlib
     from matplotlib.figure import Figure                    # slow to load
     runs = _read_symptoms()['versions']
     right = runs.pop('right')
-    figure = Figure((6.4, 3.2), layout='constrained')
+    figure = Figure((6, 3), layout='constrained')
     for ax, (name, run) in zip(
             figure.subplots(2, 5, sharex=True, sharey=True).flat, runs.items()):
         for curves, color, label in (right, '.6', 'right'), (run, 'C3', 'version'):
