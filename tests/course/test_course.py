@@ -148,6 +148,12 @@ def test_the_model_is_an_architecture_of_the_library(project, tmp_path):
     assert assert_success(run('translate', 'run', *own, cwd=cwd, stdin='seven\ntwo\n')).stdout.count('\n') == 2
     assert_user_error(run('translate', 'run', cwd=cwd, stdin='seven\n'), "unknown architecture 'my_transformer'", '--import my_transformer')
 
+def test_the_masks_are_made_on_the_device_of_the_ids(project):
+    code = 'import my_transformer, torch\nfrom annotated_transformer.model.seq2seq import build_model, get_architecture\n' \
+           "model = build_model('my_transformer', get_architecture('my_transformer').config_class(20, 1, 8, 8, 2)).to('meta')\n" \
+           "print(model(*torch.ones(2, 3, 5, dtype=torch.long, device='meta')).device)"
+    assert assert_success(run_python('-c', code, cwd=project)).stdout == 'meta\n'
+
 def test_stubs_do_not_hinder_the_import(tmp_path):
     "A fault in the model is seen where the model is made, not by each test."
     _write_project(tmp_path / 'project')
