@@ -35,8 +35,10 @@ def main():
             model, result = symptoms.measure(version, right, args.steps, args.test)
             return result if right else result | dict(weights={name: x.tolist() for name, x in model.state_dict().items()})
         runs = dict(right=parts.get_or_compute('right', lambda: run(0)))
-        right = symptoms.make_model(load('version_00', _version_code(0), folder)).eval()
+        version = load('version_00', _version_code(0), folder)
+        right = symptoms.make_model(version).eval()
         right.load_state_dict({name: torch.tensor(x) for name, x in runs['right'].pop('weights').items()})
+        runs['right']['table'][symptoms.BORROWED] = symptoms.borrow(version, right)
         for number, task in enumerate(_VERSIONS, 1):
             runs[task.name] = parts.get_or_compute(task.name, lambda: run(number, right))
     args.out.write_text(json.dumps(provenance('torch', 'num2words', 'sentencepiece') | dict(seed=0, versions=runs), indent=1) + '\n')

@@ -162,7 +162,8 @@ def _check_in_process(
         receive, send = context.Pipe(duplex=False)
         args = send, folder, name, time_limit, log_dir
         process = context.Process(target=_run_worker, args=args, daemon=True)
-        process.start()
+        try: process.start()
+        except EOFError: process.start()   # the server of the processes has ended
         send.close()
         try:
             if not receive.poll(time_limit + 60): process.kill()

@@ -1,4 +1,5 @@
 "The course: the reference solution is right, each planted mistake is named, and a student's code may do anything."
+import multiprocessing.forkserver
 import re
 import shutil
 import time
@@ -9,7 +10,7 @@ from course.mistakes import MISTAKES
 from helpers import ROOT, assert_success, assert_user_error, run, run_in_process, run_python, snapshot_dir, write_files
 
 from annotated_transformer.course.project import _project_files, _write_project
-from annotated_transformer.course.runner import _check_task
+from annotated_transformer.course.runner import _check_in_process, _check_task
 from annotated_transformer.course.tasks import _TASKS, _get_task
 
 SOLUTION = Path(__file__).with_name('solution')
@@ -61,6 +62,15 @@ def test_check_of_all_tasks(project):
     assert status == 0 and lines.pop('') == '16 of 16 right' and [*lines] == [task.name for task in _TASKS]
     assert all(line.split()[1:] == ['right'] for line in lines.values()), lines
     assert time.time() - start < 60 and snapshot_dir(project) == before
+
+def test_a_server_that_ended_is_started_again(project, monkeypatch):
+    read, calls = multiprocessing.forkserver.read_signed, []
+    def read_late(fd):
+        calls.append(fd)
+        if len(calls) == 1: raise EOFError('unexpected EOF')
+        return read(fd)
+    monkeypatch.setattr(multiprocessing.forkserver, 'read_signed', read_late)
+    assert _check_in_process(project, 'masks', 10.).status == 'right' and len(calls) >= 2
 
 STRANGE = {
     'attention': ('def attention(Q, K, V, mask=None:\n    return Q\n', 'wrong: SyntaxError in my_transformer/attention.py:1: '),
