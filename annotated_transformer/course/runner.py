@@ -147,6 +147,7 @@ def _explain_exit(
     at = f' It is at {match[1]}:{match[2]}' if match else ''
     return _Report('wrong', f'no result after {time_limit:g} s: an endless loop?{at}')
 
+# %% ../../nbs/library/course/runner.ipynb #check-in-process
 def _check_in_process(
     folder:Path,        # the student's project, an absolute path
     name:str,           # of the task
