@@ -44,6 +44,11 @@ def test_demo_and_launch(installed, tmp_path):
             *cli_args(SMALL_OVERRIDES), '--output_dir', 'launched', cwd=tmp_path))
     assert (tmp_path / 'launched/model.safetensors').is_file()
 
+def test_course(installed, tmp_path):
+    assert_success(run(installed, installed / 'bin/transformer_course', 'new', 'mine', cwd=tmp_path))
+    result = run(installed, installed / 'bin/transformer_course', 'check', 'mine', 'masks', cwd=tmp_path)
+    assert result.returncode == 1 and result.stdout.startswith('masks         open: my_transformer/masks.py has no code yet')
+
 def test_every_command_is_there(installed, tmp_path):
     ini = ConfigParser(delimiters=['='])
     ini.read(ROOT / 'settings.ini', encoding='utf-8')
