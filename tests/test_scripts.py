@@ -98,6 +98,7 @@ def test_the_training_run_of_the_benchmark_is_stopped_by_sigterm(tmp_path, gpu):
     with pytest.raises(RuntimeError, match='^exit status 1: ValueError: no$'):
         gpu.train_run(22, [sys.executable, '-c', 'raise ValueError("no")'], tmp_path / 'run')
 
+@pytest.mark.nightly
 def test_heads_are_removed_and_the_record_is_taken_up_again(tmp_path):
     "Two small runs; what was measured of a run is not measured again."
     for seed in 0, 1: train(get_recipe('demo', **SMALL_OVERRIDES | dict(h=2, seed=seed)), 'numbers', tmp_path / f'run_{seed}')

@@ -66,12 +66,14 @@ def test_commands(capfd, tmp_path):
         assert result.returncode == 1 and line.split(maxsplit=1)[1].startswith(message) and 'https' not in line, line
         assert last == f'0 of 1 right; next: {tmp_path / "mend" / name}.py'
 
+@pytest.mark.nightly
 def test_symptoms_of_a_student(project):
     code = f'import symptoms, {NAMES[0]} as version\nprint([*symptoms.measure(version, steps=20, n=1)[1]["table"].values()])'
     result = assert_success(run_python('-c', f'import sys; sys.path.insert(0, {str(project)!r})\n{code}'))
     assert len(json.loads(result.stdout)) == len(_read_symptoms()['versions'][NAMES[0]]['table']) - 1
     assert 'usage: ' in run_python(project / 'symptoms.py').stderr
 
+@pytest.mark.nightly
 def test_record_command(tmp_path):
     "The command of the record, with few steps; it goes on where it was interrupted."
     command = ROOT / 'experiments/course_symptoms.py', '--steps', 20, '--test', 1, '--runs', tmp_path / 'runs', '--out', tmp_path / 'record.json'
