@@ -36,7 +36,7 @@ MISTAKES = [
     ('multi_head', 'self.split(self.W_V(value))', 'self.split(self.W_V(key))', 'values are computed from key'),
     ('multi_head', 'self.split(self.W_K(key))', 'self.split(self.W_K(value))', 'keys are computed from value'),
     ('multi_head', 'attention(Q, K, V, mask)', 'attention(Q / self.h ** .5, K, V, mask)', '√d_model'),
-    ('multi_head', 'self.split(self.W_K(key))', 'self.split(self.W_Q(key))', 'the output of MultiHeadAttention, at [0, '),
+    ('multi_head', 'self.split(self.W_K(key))', 'self.split(self.W_Q(key))', 'the output of MultiHeadAttention, at'),
     ('multi_head', 'self.W_Q', 'self.query', 'no parameter W_Q.weight; it has query.weight'),
     # positions
     ('positions', 'torch.arange(length)', 'torch.arange(1, length + 1)', 'from 1'),
@@ -81,6 +81,8 @@ MISTAKES = [
     ('encoder', '        return x\n', '        return nn.functional.layer_norm(x, x.shape[-1:])\n', 'norm after the last layer'),
     ('encoder', 'x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask))\n        return self.add_norm[1](x, self.feed_forward)',
      'x = self.add_norm[0](x, self.feed_forward)\n        return self.add_norm[1](x, lambda y: self.self_attn(y, y, y, mask))', 'before self-attention'),
+    ('encoder', 'AddNorm(d_model, P_drop)', 'AddNorm(d_model)', 'in EncoderLayer with P_drop=1'),
+    ('encoder', 'EncoderLayer(d_model, h, d_ff, P_drop)', 'EncoderLayer(d_model, h, d_ff)', 'in Encoder with P_drop=1'),
     # decoder
     ('decoder', 'self.self_attn(y, y, y, mask)', 'self.self_attn(y, y, y)', 'causal mask does not reach'),
     ('decoder', 'self.cross_attn(y, memory, memory, memory_mask)', 'self.cross_attn(y, memory, memory)', 'padding of the source'),
@@ -90,6 +92,8 @@ MISTAKES = [
     ('decoder', 'layer(x, memory, mask, memory_mask)', 'layer(x, memory, memory_mask, mask)', 'decoder.py:'),
     ('decoder', 'return self.add_norm[2](x, self.feed_forward)', 'return x', 'feed-forward network is missing'),
     ('decoder', 'range(3)', 'range(2)', 'add_norm.2'),
+    ('decoder', 'AddNorm(d_model, P_drop)', 'AddNorm(d_model)', 'in DecoderLayer with P_drop=1'),
+    ('decoder', 'DecoderLayer(d_model, h, d_ff, P_drop)', 'DecoderLayer(d_model, h, d_ff)', 'in Decoder with P_drop=1'),
     # the whole model
     ('transformer', 'self.output_projection.weight = self.src_embed.weight', '', 'output_projection.weight is not tied'),
     ('transformer', 'self.tgt_embed.weight = self.src_embed.weight', '', 'tgt_embed.weight is not tied'),
@@ -106,6 +110,8 @@ MISTAKES = [
     ('transformer', 'padding_mask(src, self.pad_id)', 'padding_mask(src, 0)', 'pad_id is ignored'),
     ('transformer', 'return self.dropout(', 'return (', 'no dropout'),
     ('transformer', 'd_model, vocab_size, bias=False', 'd_model, vocab_size', 'output_projection.bias'),
+    ('transformer', 'Encoder(N, d_model, h, d_ff, P_drop)', 'Encoder(N, d_model, h, d_ff)', 'in encoder with P_drop=1'),
+    ('transformer', 'Decoder(N, d_model, h, d_ff, P_drop)', 'Decoder(N, d_model, h, d_ff)', 'in decoder with P_drop=1'),
     # label smoothing
     ('loss', 'is_token.sum()', 'torch.tensor(target.numel())', 'name \'torch\' is not defined'),
     ('loss', 'loss[is_token].sum()', 'loss[is_token].mean()', 'must be the sum'),
@@ -146,10 +152,12 @@ MISTAKES = [
     ('train_step', 'micro_tgt[:, :-1])', 'micro_tgt)', 'without its last token'),
     ('train_step', 'micro_tgt[:, :-1])', 'micro_tgt[:, 1:])', 'has to predict'),
     ('train_step', "group['lr'] = lr", 'pass', 'have not changed'),
-    ('train_step', "for group in optimizer.param_groups:\n        group['lr'] = lr", "optimizer.param_groups[0]['lr'] = lr", 'vector of all parameters'),
+    ('train_step', "for group in optimizer.param_groups:\n        group['lr'] = lr", "optimizer.param_groups[0]['lr'] = lr", 'first group'),
     ('train_step', '    model.train()\n', '', 'evaluation mode'),
     ('train_step', 'return total / num_tokens', 'return total', 'loss per token'),
-    ('train_step', '        total += loss.item()\n    optimizer.step()', '        total += loss.item()\n        optimizer.step()', 'vector of all parameters'),
+    ('train_step', '        total += loss.item()\n    optimizer.step()', '        total += loss.item()\n        optimizer.step()', 'for each micro-batch, must be once, after the last'),
+    ('train_step', '        total += loss.item()\n    optimizer.step()', '        total += loss.item()\n        optimizer.step()\n        optimizer.zero_grad()', 'zero_grad() are called'),
+    ('train_step', '(tgt[:, 1:] != pad_id).sum()', '(tgt != pad_id).sum()', 'bos is counted'),
     ('train_step', 'src.chunk(micro_batches), tgt.chunk(micro_batches)', '[src], [tgt]', 'called 1 times'),
     # greedy decoding
     ('greedy', 'not ended.all()', 'not ended.any()', 'all sentences end with the first'),
