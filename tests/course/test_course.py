@@ -108,6 +108,10 @@ HALF = {   # text of the solution, text in its stead, the message
     'add_norm': ('self.norm = LayerNorm(d_model)', STUB, 'LayerNorm is right, AddNorm has no code yet'),
     'decoder': ('self.layers = ', f'{STUB}\n        self.layers = ', 'DecoderLayer is right, Decoder has no code yet')}
 
+def test_the_first_stub_of_a_file_is_named(project, edit):
+    edit('masks', (project / 'my_transformer/masks.py').read_text(), _project_files()['my_transformer/masks.py'])
+    assert _check_task(project, _get_task('masks')).message == 'subsequent_mask has no code yet'
+
 @pytest.mark.parametrize('task', HALF)
 def test_half_of_a_file_has_code(project, edit, task):
     before, after, message = HALF[task]
