@@ -114,6 +114,7 @@ def _stack_variants(
     yield ('the layers are applied in reverse order',
            _run_layers(layers[::-1], x, run_layer))
 
+# %% ../../nbs/library/course/stack_checks.ipynb #check-encoder
 def _check_rate(model:nn.Module, args:list[Any], name:str) -> None:
     "Raise _Fault unless sub-layers have no effect in training with P_drop=1."
     before = model.train()(*args)
