@@ -31,7 +31,7 @@ def _format_report(
 
 def _check_project(
     project:Path,
-    task:str|None,     # name; None: all
+    task:str|None,     # name, number or file; None: all
     time_limit:float,  # of each task, in seconds
 ) -> bool:             # whether all are right
     "Check tasks, print one line for each, and the next one to do."
@@ -41,13 +41,18 @@ def _check_project(
     elif not (project / 'tests' / 'adapters.py').is_file(): raise UserError(
         f'{project} is not a project of the course: '
         f'run transformer_course new {project}')
-    tasks, unfinished = [_get_task(task, choices)] if task else choices, []
-    with tqdm(_check_tasks(project, tasks, time_limit), 'checking', len(tasks),
+    selected, unfinished = [_get_task(task, choices)] if task else choices, []
+    needed = [t for t in choices if t in selected
+              or any(t.name in other.needs for other in selected)]
+    num_right = 0
+    with tqdm(_check_tasks(project, needed, time_limit), 'checking', len(needed),
               leave=False) as bar:
         for checked, report in bar:
-            tqdm.write(_format_report(checked, report), sys.stdout)
             if report.status != 'right': unfinished.append(checked)
-    print(f'{len(tasks) - len(unfinished)} of {len(tasks)} right', end='')
+            if checked not in selected: continue
+            tqdm.write(_format_report(checked, report), sys.stdout)
+            num_right += report.status == 'right'
+    print(f'{num_right} of {len(selected)} right', end='')
     print(f'; next: {code / unfinished[0].name}.py'
           if unfinished else '')
     return not unfinished
@@ -62,7 +67,8 @@ def _with_task_argument(func:Any) -> Any:
         name = func.__name__
         parser.usage = (f'{name} new DIR\n       {name} mend DIR\n       '
                         f'{name} check DIR [TASK]')
-        parser.add_argument('task', nargs='?', help='the task to check; default: all')
+        parser.add_argument('task', nargs='?',
+                            help='name, number or file of a task; default: all')
     func.add_options = add_options
     return func
 
@@ -71,7 +77,7 @@ def transformer_course(
     # new: write a project; mend: write ten wrong versions; check: check either
     action:str,
     project:str,             # folder of the project
-    task:str|None=None,      # the task to check; default: all
+    task:str|None=None,      # name, number or file of a task; default: all
     time_limit:float=10.,    # of each task, in seconds
 ) -> None:
     """Build the Transformer yourself, in sixteen tasks with stubs and tests, or find

@@ -53,6 +53,9 @@ def _attention_variants(case:_Case) -> Iterator[tuple[str, Tensor]]:
     yield ('the softmax is over the queries, must be over the keys: dim=-1',
            attend(scaled, dim=-2))
     if mask is None: return
+    yield ('a query that may attend to no key is nan, must be zeros', attend(scaled))
+    yield ('a query that may attend to no key has weights 1/T_k, must be zeros',
+           attend(scaled, fill=-1e30))
     yield 'the mask is ignored', attend(scaled, None)
     for output in attend(scaled, ~mask), attention(Q, K, V, ~mask)[0]:
         yield 'the mask is inverted: True = may attend', output
@@ -62,9 +65,6 @@ def _attention_variants(case:_Case) -> Iterator[tuple[str, Tensor]]:
     for weights in zero, zero.masked_fill(~mask, 0.): yield (
         'masked scores are 0, which is not minus infinity: masked keys take a part of '
         'the weights', weights @ V)
-    yield ('a query that may attend to no key is nan, must be zeros', attend(scaled))
-    yield ('a query that may attend to no key receives the mean of the values, '
-           'must be zeros', attend(scaled, fill=-1e30))
 
 def _check_attention(parts:_Parts) -> None:
     "Equation 1: scale, softmax, masks."

@@ -85,7 +85,7 @@ def _check_tensor(
     index = tuple((error.flatten() == error.max()).nonzero()[0].tolist())
     index = tuple(i.item() for i in torch.unravel_index(
         torch.tensor(index[0]), error.shape)) if error.dim() else ()
-    at = f'[{", ".join(map(str, index))}]' if index else ''
+    at = f', at [{", ".join(map(str, index))}],' if index else ''
     if 0 < error.max() < 1e-5 * (1 + expected.double().abs().max()): raise _Fault(
         f'{name}{at} is off by {error.max():.1g}: close, but part of the computation '
         'is less precise than the dtype of the input, or eps is missing')
@@ -98,7 +98,7 @@ def _check_tensor(
 def _check_output(
     actual:Any,
     expected:Any,           # tensor, number, list of ids, or a tuple of these
-    name:str,               # of the value, for messages
+    name:str,               # of the value; of the function that returns a tuple
     tolerance:float=1e-9,   # absolute and relative
     variants:_Variants=(),  # of the first item, if it is a tuple
 ) -> None:
@@ -107,10 +107,11 @@ def _check_output(
         _check_tensor(actual, expected, name, tolerance, variants)
     elif isinstance(expected, tuple):
         if not isinstance(actual, tuple) or len(actual) != len(expected):
-            raise _Fault(f'{name} has type {type(actual).__name__}, must be a tuple of '
-                         f'{len(expected)}')
+            raise _Fault(f'the output of {name} has type {type(actual).__name__}, must '
+                         f'be a tuple of {len(expected)}')
         for i, (x, y) in enumerate(zip(actual, expected)):
-            _check_output(x, y, f'{name} {i}', tolerance, () if i else variants)
+            _check_output(x, y, f'output {i} of {name}', tolerance,
+                          () if i else variants)
     elif isinstance(expected, float):
         if isinstance(actual, Tensor) and actual.dim() == 0: actual = actual.item()
         if not isinstance(actual, (int, float)):

@@ -71,6 +71,13 @@ def _load_parts(
     return load
 
 # %% ../../nbs/library/course/runner.ipynb #check-task
+def _unwritten_name(error:NotImplementedError) -> str:
+    "The function or class that has no code; '' at the top of a file."
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    name, owner = frame.f_code.co_name, frame.f_locals.get('self')
+    if owner is None: return '' if name == '<module>' else name
+    return type(owner).__name__ + ('' if name == '__init__' else f'.{name}')
+
 def _describe_error(
     error:BaseException,
     folder:Path,          # the student's project
@@ -83,7 +90,10 @@ def _describe_error(
     text = ' '.join(str(error).split())[:160]
     if isinstance(error, NotImplementedError) and frames and not text:
         if Path(file).stem == task.name:
-            return _Report('open', f'{file} has no code yet')
+            right = ''.join(f'{name} is right, '
+                            for name in getattr(error, 'right', ()))
+            return _Report('open', right + (_unwritten_name(error) or file)
+                           + ' has no code yet')
         return _Report('waiting', f'it needs {file}, which has no code yet')
     if isinstance(error, SyntaxError) and error.filename:
         name = Path(error.filename)

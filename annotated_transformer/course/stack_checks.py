@@ -114,9 +114,27 @@ def _stack_variants(
     yield ('the layers are applied in reverse order',
            _run_layers(layers[::-1], x, run_layer))
 
+# %% ../../nbs/library/course/stack_checks.ipynb #check-encoder
+def _check_rate(model:nn.Module, args:list[Any], name:str) -> None:
+    "Raise _Fault unless sub-layers have no effect in training with P_drop=1."
+    before = model.train()(*args)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if 'add_norm' not in key: p.zero_()
+    if not torch.allclose(before, model(*args)): raise _Fault(
+        f'in {name} with P_drop=1 a sub-layer has an effect in training: does P_drop '
+        'reach each AddNorm?')
+
+def _check_rates(parts:_Parts, cases:list[_Case]) -> None:
+    "Check the rate of the layer and of the stack."
+    for case in cases[1::2]: _check_rate(
+        _build_part(parts, case | dict(init=case['init'] | dict(P_drop=1.))),
+        case['args'], case['part'])
+
 def _check_encoder(parts:_Parts) -> None:
-    "Wiring of the layer, then of the stack; padding."
+    "Wiring of the layer, then of the stack; padding; dropout."
     _check_cases(parts, _encoder_cases(), _encoder_variants)
+    _check_rates(parts, _encoder_cases())
 
 # %% ../../nbs/library/course/stack_checks.ipynb #decoder
 def _decoder_cases() -> list[_Case]:
@@ -186,8 +204,9 @@ def _decoder_variants(case:_Case) -> Iterator[tuple[str, Tensor]]:
 
 # %% ../../nbs/library/course/stack_checks.ipynb #check-decoder
 def _check_decoder(parts:_Parts) -> None:
-    "Wiring of the layer, then of the stack; causality and padding."
+    "Wiring of the layer, then of the stack; causality, padding and dropout."
     _check_cases(parts, _decoder_cases(), _decoder_variants)
+    _check_rates(parts, _decoder_cases())
     case = _decoder_cases()[-1]
     model, (x, memory, mask, memory_mask) = _build_part(parts, case), case['args']
     later = x.clone()

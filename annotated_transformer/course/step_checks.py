@@ -49,6 +49,8 @@ def _reference_step(
     normalize:Callable[[Tensor, Tensor], Tensor]   # loss and tokens of a part
     =lambda loss, n: loss,
     num_parts:int=1,
+    step_each:bool=False,                          # a step for each part
+    clear_each:bool=False,                         # and its gradients alone
 ) -> float:
     "One step on the gradient of a batch. Wrong if an option is set."
     if clear: optimizer.zero_grad()
@@ -59,7 +61,9 @@ def _reference_step(
         loss, n = _toy_loss(model(x, y[:, :-1]), y[:, 1:])
         total += loss.item() / num_tokens.item()
         normalize(loss / num_tokens, n.double() / num_tokens).backward()
-    optimizer.step()
+        if step_each: optimizer.step()
+        if clear_each: optimizer.zero_grad()
+    if not step_each: optimizer.step()
     return total
 
 def _parameters(model:nn.Module) -> Tensor:
@@ -89,28 +93,37 @@ def _train_step_cases() -> list[_Case]:
 # %% ../../nbs/library/course/step_checks.ipynb #step-variants
 def _step_variants(case:_Case) -> list[tuple[str, Tensor]]:
     "The parameters after two steps with the usual faults."
-    parts = case['micro_batches']
+    parts, num_tokens = case['micro_batches'], (case['tgt'][:, 1:] != 0).sum()
     faults:dict[str, dict[str, Any]] = {
         'gradients of an earlier step are added: set them to zero first':
             dict(clear=False),
         'the loss is not divided by the number of tokens of the batch':
-            dict(normalize=lambda loss, n: loss * (case['tgt'][:, 1:] != 0).sum()),
+            dict(normalize=lambda loss, n: loss * num_tokens),
         'the loss is divided by the positions of the batch, padding counted':
-            dict(normalize=lambda loss, n: loss * (case['tgt'][:, 1:] != 0).sum()
-                 / case['tgt'][:, 1:].numel())}
+            dict(normalize=lambda loss, n: loss * num_tokens
+                 / case['tgt'][:, 1:].numel()),
+        'bos is counted among the tokens, must not be: it is not predicted':
+            dict(normalize=lambda loss, n: loss * num_tokens
+                 / (case['tgt'] != 0).sum()),
+        'lr is set for the first group of the optimizer only': dict(num_params=1)}
     if parts > 1: faults |= {
         'each micro-batch is divided by its own number of tokens: divide by the '
         'tokens of the whole batch': dict(normalize=lambda loss, n: loss / n),
         'the mean of the micro-batches is taken: their sizes differ, divide by the '
         'tokens of the whole batch': dict(normalize=lambda loss, n: loss / n / parts),
         'the gradient is divided by micro_batches, too: the sum over the batch is '
-        'divided by its tokens only': dict(normalize=lambda loss, n: loss / parts)}
+        'divided by its tokens only': dict(normalize=lambda loss, n: loss / parts),
+        'optimizer.step() is called for each micro-batch, must be once, after the '
+        'last': dict(step_each=True),
+        'optimizer.step() and zero_grad() are called for each micro-batch, must be '
+        'once': dict(step_each=True, clear_each=True)}
     variants = []
     data = case['src'], case['tgt']
     for fault, options in faults.items():
         model = _ToyModel().double()
         model.load_state_dict(case['state'])
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.)
+        params = [*model.parameters()][:options.pop('num_params', None)]
+        optimizer = torch.optim.SGD(params, lr=0.)
         for lr in .5, 2.:
             _reference_step(model, optimizer, *data, lr, num_parts=parts, **options)
         variants.append((fault, _parameters(model)))

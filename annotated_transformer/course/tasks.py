@@ -9,6 +9,7 @@ __all__ = []
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from annotated_transformer.course.attention_checks import (
     _attention_cases, _check_attention, _check_masks, _check_multi_head, _masks_cases,
     _multi_head_cases)
@@ -85,9 +86,10 @@ def _get_task(
     name:str,
     tasks:Sequence[_Task]=_TASKS,
 ) -> _Task:
-    "A task by its name. Raises ValueError with the closest name."
-    for task in tasks:
-        if name in (task.name, f'{task.name}.py'): return task
+    "A task by its name, number or file. Raises ValueError with the closest name."
+    stem = Path(name).name.removesuffix('.py')
+    for number, task in enumerate(tasks, 1):
+        if stem in (task.name, str(number)): return task
     names = [task.name for task in tasks]
     close = get_close_matches(name, names, 1)
     raise UserError(f'there is no task {name!r}: ' + (

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .cases import (
     _build_part, _Case, _check_cases, _make_case, _Parts, _randomize)
 from .comparison import _Fault
+from .stack_checks import _check_rate
 from ..model.attention import padding_mask, subsequent_mask
 from ..model.config import TransformerConfig
 from ..model.positional_encoding import positional_encoding
@@ -96,7 +97,10 @@ def _check_tied(model:Any) -> None:
         f'd_model^-0.5 = {expected:.2g}')
 
 def _check_dropout(model:nn.Module, src:Tensor, tgt:Tensor) -> None:
-    "Raise _Fault if embeddings are not dropped: with P_drop=1 no token is seen."
+    "Raise _Fault unless embeddings and sub-layers are dropped; for P_drop=1."
+    x = torch.arange(16.).view(1, 2, 8).cos()
+    for name, args in ('encoder', [x]), ('decoder', [x, x]):
+        _check_rate(model.get_submodule(name), args, name)
     model.train()
     other = tgt.roll(1, 1)
     if not torch.allclose(model(src, tgt), model(src, other)): raise _Fault(

@@ -43,6 +43,7 @@ _FAULTS = [
      'k-tahiro/bert-summarizer/pull/41')]
 
 # %% ../../nbs/library/course/versions.ipynb #versions
+_SIMILAR = 3, 5, 6   # the cited fault is of the same kind, not the same line
 _NOT_IN_VERSIONS = 'batches', 'greedy', 'bleu'
 
 def _check_version(parts:_Parts) -> None:
@@ -58,7 +59,8 @@ def _check_version(parts:_Parts) -> None:
 
 _VERSIONS = [
     _Task(f'version_{number:02}', '', '', 20, list, _check_version,
-          moral=f'{fault}; it happened in {_GITHUB}{issue}', in_one_file=True)
+          moral=f'{fault}; {"a similar fault" if number in _SIMILAR else "it"} '
+          f'happened in {_GITHUB}{issue}', in_one_file=True)
     for number, (_, _, fault, issue) in enumerate(_FAULTS, 1)]
 
 # %% ../../nbs/library/course/versions.ipynb #write

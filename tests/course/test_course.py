@@ -12,6 +12,7 @@ from helpers import ROOT, assert_success, assert_user_error, run, run_in_process
 from annotated_transformer.course.project import _project_files, _write_project
 from annotated_transformer.course.runner import _check_in_process, _check_task
 from annotated_transformer.course.tasks import _TASKS, _get_task
+from annotated_transformer.course.versions import _VERSIONS
 
 SOLUTION = Path(__file__).with_name('solution')
 
@@ -98,6 +99,36 @@ def test_strange_code(project, tmp_path):
     assert status == 1 and lines[''].startswith('1 of 16 right; next: ') and lines[''].endswith('my_transformer/attention.py')
     for task, (_, message) in STRANGE.items(): assert lines[task].split(maxsplit=1)[1].startswith(message), lines[task]
     assert lines['learning_rate'].endswith('; read https://annotated-transformer.github.io/annotated_transformer/optimizer.html')
+
+STUB = 'raise NotImplementedError'
+HALF = {   # text of the solution, text in its stead, the message
+    'attention': (None, None, 'attention has no code yet'),
+    'masks': ('return (ids != pad_id)[:, None, None, :]', STUB, 'subsequent_mask is right, padding_mask has no code yet'),
+    'multi_head': ('Q, K, V = ', f'{STUB}\n        Q, K, V = ', 'MultiHeadAttention.forward has no code yet'),
+    'add_norm': ('self.norm = LayerNorm(d_model)', STUB, 'LayerNorm is right, AddNorm has no code yet'),
+    'decoder': ('self.layers = ', f'{STUB}\n        self.layers = ', 'DecoderLayer is right, Decoder has no code yet')}
+
+def test_the_first_stub_of_a_file_is_named(project, edit):
+    edit('masks', (project / 'my_transformer/masks.py').read_text(), _project_files()['my_transformer/masks.py'])
+    assert _check_task(project, _get_task('masks')).message == 'subsequent_mask has no code yet'
+
+@pytest.mark.parametrize('task', HALF)
+def test_half_of_a_file_has_code(project, edit, task):
+    before, after, message = HALF[task]
+    text = (project / f'my_transformer/{task}.py').read_text()
+    edit(task, before or text, after or _project_files()[f'my_transformer/{task}.py'])
+    report = _check_task(project, _get_task(task))
+    assert (report.status, report.message) == ('open', message)
+
+def test_one_task_is_checked_after_those_it_needs(project, edit):
+    edit('attention', ' / math.sqrt(Q.size(-1))', '')
+    lines, status = check(project, 'multi_head')
+    assert status == 1 and lines['multi_head'].split(maxsplit=1)[1] == 'waiting: it needs attention' and len(lines) == 2
+    assert lines[''].startswith('0 of 1 right; next: ') and lines[''].endswith('my_transformer/attention.py')
+
+@pytest.mark.parametrize('name', ['3', 'multi_head.py', 'my_transformer/multi_head.py'])
+def test_names_of_a_task(name):
+    assert _get_task(name).name == 'multi_head' and _get_task('2', _VERSIONS).name == 'version_02'
 
 def test_new_refuses_other_files(capfd, tmp_path):
     write_files(tmp_path / 'notes', a_txt='mine')
