@@ -47,7 +47,7 @@ def test_demo_and_launch(installed, tmp_path):
 def test_course(installed, tmp_path):
     assert_success(run(installed, installed / 'bin/transformer_course', 'new', 'mine', cwd=tmp_path))
     result = run(installed, installed / 'bin/transformer_course', 'check', 'mine', 'masks', cwd=tmp_path)
-    assert result.returncode == 1 and result.stdout.startswith('masks         open: my_transformer/masks.py has no code yet')
+    assert result.returncode == 1 and result.stdout.startswith('masks         open: subsequent_mask has no code yet')
 
 def test_every_command_is_there(installed, tmp_path):
     ini = ConfigParser(delimiters=['='])
