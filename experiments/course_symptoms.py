@@ -23,7 +23,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--steps', type=int, default=400)
     parser.add_argument('--test', type=int, default=50, help='held-out numbers to translate')
-    parser.add_argument('--runs', default='runs/course_symptoms', help='parts, so that an interrupted command goes on')
+    parser.add_argument('--runs', default='runs/course_symptoms', help='parts, so that an interrupted command continues')
     parser.add_argument('--out', type=Path, default=OUT)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -41,7 +41,7 @@ def main():
         runs['right']['table'][symptoms.BORROWED] = symptoms.borrow(version, right)
         for number, task in enumerate(_VERSIONS, 1):
             runs[task.name] = parts.get_or_compute(task.name, lambda: run(number, right))
-    args.out.write_text(json.dumps(provenance('torch', 'num2words', 'sentencepiece') | dict(seed=0, versions=runs), indent=1) + '\n')
+    args.out.write_text(json.dumps(provenance('torch', 'num2words', 'sentencepiece') | dict(seed=0, runs=runs), indent=1) + '\n')
     print(f'{args.out}: {len(runs)} versions')
 
 if __name__ == '__main__': main()

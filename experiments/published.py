@@ -63,7 +63,7 @@ def main(a):
         print(f'validation, {name}: {steps[name]:.2f}', flush=True)
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     results = dict(command=' '.join([Path(sys.argv[0]).name, *sys.argv[1:]]), commit=commit, trained_with=a.commits and a.commits.split(','),
-                   train='transformer_train --recipe multi30k_tiny --dataset multi30k --data_dir data/multi30k --output_dir runs/multi30k_seed0',
+                   train=f'transformer_train --recipe multi30k_tiny --dataset multi30k --data_dir data/multi30k --output_dir {a.runs[0]} --seed {rows[0]["seed"]}',
                    machine=f'{platform.machine()}, {os.cpu_count()} processors', note=a.note, hours=[training_hours(run) for run in a.runs],
                    versions={m: version(m) for m in ('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses')}, published=PUBLISHED,
                    runs=rows, validation=steps, samples=[*map(list, zip(test[0], translations[0], test[1]))][:5])

@@ -2,7 +2,7 @@
 
 Every round times all layers with all numbers of threads at each size, in shuffled order, so that they are paired by round. A size
 at which a layer's forward and backward pass exceeds --max_gflop or --max_gb is skipped and named. What is measured stays in
---runs: interrupted, the same command continues. Only the record of a machine that does nothing else is worth keeping.
+--runs: interrupted, the same command continues. A busy machine gives no record.
 
     python experiments/what_waits.py --out nbs/results/what_waits.json                        # about ten minutes of two idle cores
     python experiments/what_waits.py --device cuda --max_gflop 20000 --out what_waits_cuda.json
@@ -20,6 +20,9 @@ from recording import ResultCache, provenance
 
 LAYERS = 'recurrence', 'convolution', 'self-attention'
 K, H = 3, 8           # width of the kernel, heads
+D_MODEL, LENGTHS, BATCHES = 512, [2**i for i in range(5, 13)], [1, 16, 64]
+ROUNDS, MIN_SECONDS = 5, .1            # seconds that the calls of a measurement fill
+TINY = 16, [8, 16], [1, 2], 2, .001
 VECTORS = 28          # of d_model numbers for each token, at most: activations and gradients of any of these layers
 
 class Recurrence(nn.LSTM):
@@ -41,61 +44,61 @@ def gflop(name, n, B, d):
     each = {'recurrence': 16 * d, 'convolution': 4 * K * d, 'self-attention': 8 * d + 4 * n}[name]
     return 3 * B * n * d * each / 1e9
 
-def reason_to_skip(n, B, a):
+def reason_to_skip(n, B, d, a):
     "Why the layers are not timed at a size, by the one that works most and by an upper estimate of memory; None: they are."
-    work, name = max((gflop(name, n, B, a.d_model), name) for name in LAYERS)
+    work, name = max((gflop(name, n, B, d), name) for name in LAYERS)
     if work > a.max_gflop: return f'{name} takes {work:,.0f} GFLOP, more than {a.max_gflop:g}'
-    if (size := 4e-9 * VECTORS * B * n * a.d_model) > a.max_gb: return f'about {size:.1f} GB of memory, more than {a.max_gb:g}'
+    if (size := 4e-9 * VECTORS * B * n * d) > a.max_gb: return f'about {size:.1f} GB of memory, more than {a.max_gb:g}'
 
 def synchronise(device):
     if device == 'cuda': torch.cuda.synchronize()
 
-def seconds(f, device, least):
-    "Of one call: the median of the calls in `least` seconds, after one that warms up; of a call ten times as long, that one."
+def seconds(f, device, min_seconds):
+    "Of one call: the median of the calls in `min_seconds`, after one that warms up; of a call ten times as long, that one."
     def timed():
         start = time.perf_counter()
         f(); synchronise(device)
         return time.perf_counter() - start
     synchronise(device)
-    if (first := timed()) > 10 * least: return first
+    if (first := timed()) > 10 * min_seconds: return first
     calls = []
-    while sum(calls) < least: calls.append(timed())
+    while sum(calls) < min_seconds: calls.append(timed())
     return median(calls)
 
-def measure_size(layers, n, B, threads, rng, a):
+def measure_size(layers, d, n, B, threads, rng, device, min_seconds):
     "Seconds by layer and number of threads, all at one size, in random order."
     jobs, found = [(name, t) for name in layers for t in threads], {}
-    x, grad = torch.randn(2, B, n, a.d_model, device=a.device)
+    x, grad = torch.randn(2, B, n, d, device=device)
     x.requires_grad_()
     for name, t in rng.sample(jobs, len(jobs)):
         torch.set_num_threads(t)
         layer = layers[name]
-        found[f'{name}, {t}'] = seconds(lambda: torch.autograd.grad(layer(x), [x, *layer.parameters()], grad), a.device, a.least)      # noqa: B023
+        found[f'{name}, {t}'] = seconds(lambda: torch.autograd.grad(layer(x), [x, *layer.parameters()], grad), device, min_seconds)      # noqa: B023
     return found
 
 def main(a):
-    if a.tiny: a.d_model, a.lengths, a.batches, a.rounds, a.least = 16, [8, 16], [1, 2], 2, .001
+    d, lengths, batches, num_rounds, min_seconds = TINY if a.tiny else (D_MODEL, LENGTHS, BATCHES, ROUNDS, MIN_SECONDS)
     threads, cores = [1] if a.device == 'cuda' else [1, 2], len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     if cores < max(threads): sys.exit('error: a second thread needs a second core')
     if a.device == 'cuda' and not torch.cuda.is_available(): sys.exit('error: --device cuda: this PyTorch sees no GPU')
     load = os.getloadavg()[0]
-    if load > .5: print(f'warning: this machine is busy (load {load:.1f}): a trial, not a record', file=sys.stderr)
+    if load > .5 and a.out and not a.tiny: sys.exit(f'error: this machine is busy (load {load:.1f}): --out would be the record of a busy machine; stop other work, or leave --out away')
     torch.manual_seed(0)
-    layers = {name: layer.to(a.device) for name, layer in build_layers(a.d_model).items()}
-    sizes = {(n, B): reason_to_skip(n, B, a) for B in a.batches for n in a.lengths}
+    layers = {name: layer.to(a.device) for name, layer in build_layers(d).items()}
+    sizes = {(n, B): reason_to_skip(n, B, d, a) for B in batches for n in lengths}
     skipped = [dict(n=n, batch=B, reason=reason) for (n, B), reason in sizes.items() if reason]
     for s in skipped: print(f"skipped: n = {s['n']}, batch {s['batch']}: {s['reason']}")
-    work = {size: sum(gflop(name, *size, a.d_model) / t for name in LAYERS for t in threads) for size, reason in sizes.items() if not reason}
-    settings = dict(d_model=a.d_model, lengths=a.lengths, batches=a.batches, threads=threads, rounds=a.rounds, least=a.least,
+    work = {size: sum(gflop(name, *size, d) / t for name in LAYERS for t in threads) for size, reason in sizes.items() if not reason}
+    settings = dict(d_model=d, lengths=lengths, batches=batches, threads=threads, rounds=num_rounds, min_seconds=min_seconds,
                     max_gflop=a.max_gflop, max_gb=a.max_gb, device=torch.cuda.get_device_name() if a.device == 'cuda' else 'cpu')
     cache = ResultCache(a.runs or Path('runs/what_waits' + '_tiny' * a.tiny), settings)
     rounds = []
     try:
-        with tqdm(total=a.rounds * sum(work.values()), unit='GFLOP', bar_format='{percentage:3.0f}% |{bar}| {elapsed} of about {elapsed}+{remaining}') as bar:
-            for i in range(a.rounds):
+        with tqdm(total=num_rounds * sum(work.values()), unit='GFLOP', bar_format='{percentage:3.0f}% |{bar}| {elapsed} of about {elapsed}+{remaining}') as bar:
+            for i in range(num_rounds):
                 rng, rows = random.Random(i), {}
                 for n, B in rng.sample([*work], len(work)):
-                    rows |= {(name, n, B): s for name, s in cache.get_or_compute(f'round {i}, n = {n}, batch {B}', lambda: measure_size(layers, n, B, threads, rng, a), quiet=True).items()}      # noqa: B023
+                    rows |= {(name, n, B): s for name, s in cache.get_or_compute(f'round {i}, n = {n}, batch {B}', lambda: measure_size(layers, d, n, B, threads, rng, a.device, min_seconds), quiet=True).items()}      # noqa: B023
                     bar.update(work[n, B])
                 rounds.append(rows)
     except KeyboardInterrupt:
@@ -107,11 +110,6 @@ def main(a):
     if a.out: a.out.write_text(json.dumps(record, indent=1) + '\n')
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument('--d_model', type=int, default=512)
-p.add_argument('--lengths', type=int, nargs='+', default=[2**i for i in range(5, 13)])
-p.add_argument('--batches', type=int, nargs='+', default=[1, 16, 64])
-p.add_argument('--rounds', type=int, default=5)
-p.add_argument('--least', type=float, default=.1, help='seconds that the calls of a measurement fill')
 p.add_argument('--max_gflop', type=float, default=640, help='of one forward and backward pass')
 p.add_argument('--max_gb', type=float, default=8, help='of memory, by an upper estimate')
 p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')

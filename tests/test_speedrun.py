@@ -23,7 +23,7 @@ FOLDER = ROOT / 'experiments/speedrun'
 TINY = dict(N=1, d_model=32, d_ff=64, h=2, vocab_size=30, byte_fallback=False, preprocessing='raw', max_tokens=512, max_steps=30, warmup_steps=10,
             max_len=60, P_drop=.1, save_every='10 steps', cpu_matmul_backend='pytorch')
 UNREACHABLE = '--target', '101'
-SITTING = dict(commit='abc1234', changed_files=False, threads=2, device='cpu', processor='P')
+SESSION = dict(commit='abc1234', changed_files=False, threads=2, device='cpu', processor='P')
 
 def load_script(name):
     "A script as a new module: reading its arguments adds options to its parser."
@@ -68,7 +68,7 @@ def test_the_clock_stops_at_the_target(race, speedrun, tmp_path):
 def test_a_target_that_is_not_reached(race):
     log, out = race(*UNREACHABLE)
     assert log['reached'] is False and [step for step, _ in results(log)] == [0, 10, 20, 30] and '101 not reached (best ' in out
-    assert log['n_valid'] == 6 and log['trial']['N'] == 1 and log['sittings'][0]['threads'] == torch.get_num_threads()
+    assert log['n_valid'] == 6 and log['trial']['N'] == 1 and log['sessions'][0]['threads'] == torch.get_num_threads()
     assert race(*UNREACHABLE) == (log, out)                                  # finished: only printed
 
 def crash_in_step(monkeypatch, script_patches):
@@ -103,10 +103,10 @@ def test_a_killed_run_has_the_log_of_a_whole_one(race, monkeypatch, tmp_path, cr
     killed = json.loads((tmp_path / 'runs/published_seed0.json').read_text())
     assert killed['reached'] is None and results(killed) == results(whole)[:2]
     again, _ = race(*UNREACHABLE)
-    assert results(again) == results(whole) and [s['from_step'] for s in again['sittings']] == [0, resumed_from]
+    assert results(again) == results(whole) and [s['from_step'] for s in again['sessions']] == [0, resumed_from]
     seconds = [row['seconds'] for row in again['evaluations']]
     assert again['evaluations'][1] == killed['evaluations'][1] and all(a < b for a, b in zip(seconds, seconds[1:]))
-    assert {k: again[k] for k in again if k not in ('sittings', 'evaluations')} == {k: whole[k] for k in whole if k not in ('sittings', 'evaluations')}
+    assert {k: again[k] for k in again if k not in ('sessions', 'evaluations')} == {k: whole[k] for k in whole if k not in ('sessions', 'evaluations')}
 
 @pytest.mark.nightly
 def test_a_run_killed_by_sigkill_goes_on(race, text, tmp_path):
@@ -191,8 +191,8 @@ def records(speedrun, tmp_path, monkeypatch):
         for seed, value in enumerate(seconds):
             log = dict(entry=entry, seed=seed, target=39., corpus=['multi30k', 'en', 'de'], n_valid=1014, trial={}, reached=True,
                        files={f.name: module._sha256_file(f) for f in module.entry_files(entry)},
-                       sittings=[SITTING],
-                       evaluations=[dict(step=0, bleu=0., seconds=0., reference=4096.), dict(step=100, bleu=39.5, seconds=value, reference=4096.)]) | changes
+                       sessions=[SESSION],
+                       evaluations=[dict(step=100 * i, bleu=39.5 * (i > 0), seconds=value * i / 3, reference=4096.) for i in range(4)]) | changes
             paths.append(tmp_path / f'{entry}_seed{seed}.json')
             paths[-1].write_text(json.dumps(log))
         return paths
@@ -212,12 +212,15 @@ def test_records_become_a_table_with_verdicts(records):
     assert '| +0.01, undecided |' in next(row for row in rows if 'higher_rate' in row) and 'pre_norm beside published, standard hours: 5 seeds, paired, -0.500' in text
     add(records, records.make_logs('pre_norm', [4800, 4940, 4700, 4850, 4760]))                             # again: replaced
     assert len(records.read(records.RECORDS)) == 3 and '| +0.34, contradicted |' in (records.HERE / 'README.md').read_text()
+    before = records.read(records.RECORDS)
+    add(records, [records.HERE / log for log in before[-1]['logs']])                                         # from where they were copied to
+    assert records.read(records.RECORDS) == before and all(records.make_record([records.HERE / log for log in r['logs']]) == r for r in before)
 
 @pytest.mark.parametrize('changes, message', [
     (dict(trial=dict(N=1)), 'a trial'), (dict(target=38.), 'the target is 39'), (dict(n_valid=100), 'all 1,014 captions'), (dict(corpus=['multi30k', 'de', 'en']), 'en-de'),
-    (dict(reached=False), 'was not reached'), (dict(entry='unforeseen'), 'no line in PREDICTIONS'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sittings=[SITTING | dict(threads=1)]), '1 threads'),
-    (dict(sittings=[SITTING | dict(device='cuda')]), 'cuda'), (dict(sittings=[SITTING | dict(changed_files=True)]), 'without changed files'),
-    (dict(sittings=[SITTING, SITTING | dict(commit='other')]), 'one commit'), (dict(seed=7), 'seeds')])
+    (dict(reached=False), 'was not reached'), (dict(evaluations=[dict(step=i, bleu=38., seconds=1., reference=4096.) for i in range(4)]), 'was not reached'), (dict(entry='unforeseen'), 'no line in PREDICTIONS'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sessions=[SESSION | dict(threads=1)]), '1 threads'),
+    (dict(sessions=[SESSION | dict(device='cuda')]), 'cuda'), (dict(sessions=[SESSION | dict(changed_files=True)]), 'without changed files'),
+    (dict(sessions=[SESSION, SESSION | dict(commit='other')]), 'one commit'), (dict(seed=7), 'seeds')])
 def test_logs_that_break_a_rule_are_refused(records, changes, message):
     with pytest.raises(UserError, match=message): add(records, records.make_logs('published', [3600] * 5, **changes))
     assert records.read(records.RECORDS) == [] and not (records.HERE / 'logs').exists()
@@ -231,7 +234,7 @@ def test_costs_and_the_variation_of_the_clock(records, tmp_path):
     "Equal work that takes twice as long beside other work: the standard hour does not vary."
     rows = [dict(step=0, seconds=0., reference=4096., bleu=0.), dict(step=2, seconds=2., reference=4096., bleu=0.), dict(step=4, seconds=4., reference=4096., bleu=0.),
             dict(step=6, seconds=4 + 8 / 3, reference=2048., bleu=0.), dict(step=8, seconds=8 + 8 / 3, reference=2048., bleu=0.)]
-    log, = records.make_logs('published', [0], trial=dict(max_steps=8), reached=False, evaluations=rows, sittings=[SITTING | dict(versions={})])
+    log, = records.make_logs('published', [0], trial=dict(max_steps=8), reached=False, evaluations=rows, sessions=[SESSION | dict(versions={})])
     records.main(records.p.parse_args(['--cost', str(log), '--clock', str(log)]))
     text = (records.HERE / 'README.md').read_text()
     assert '| published | 8,000 | 1.00 | 2.2 | 11 |' in text and '1.0 to 2.0 wall-clock seconds, coefficient of variation 35 %; in standard seconds it was 0 %' in text

@@ -201,6 +201,7 @@ def _combine(
     verdicts:Sequence[str],   # of the parts of a claim
 ) -> str:
     """'contradicted' if one part is; else the verdict of all parts if they share it,
-    or 'undecided'."""
-    if 'contradicted' in verdicts: return 'contradicted'
-    return verdicts[0] if len({*verdicts}) == 1 else 'undecided'
+    whatever the margin of equivalence, or 'undecided'."""
+    words = {verdict.partition(' within')[0] for verdict in verdicts}
+    if 'contradicted' in words: return 'contradicted'
+    return words.pop() if len(words) == 1 else 'undecided'

@@ -74,7 +74,7 @@ def _read_symptoms() -> dict:
 def _plot_symptoms() -> Any:   # a figure of matplotlib
     "The loss of each version beside that of the right one."
     from matplotlib.figure import Figure                    # slow to load
-    runs = _read_symptoms()['versions']
+    runs = _read_symptoms()['runs']
     right = runs.pop('right')
     figure = Figure((6, 3), layout='constrained')
     for ax, (name, run) in zip(
@@ -106,7 +106,7 @@ def _format_number(x:float) -> str:
 
 def _format_symptoms() -> str:
     "The symptoms as a Markdown table: versions by rows, numbered tests by columns."
-    runs = _read_symptoms()['versions']
+    runs = _read_symptoms()['runs']
     names = [*runs['right']['table']]
     lines = [f'{i}. {name}' for i, name in enumerate(names, 1)]
     lines += ['', '| | ' + ' | '.join(map(str, range(1, len(names) + 1))) + ' |',

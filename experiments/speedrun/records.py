@@ -2,7 +2,7 @@
 
     python experiments/speedrun/records.py --add runs/speedrun/published_seed*.json
     python experiments/speedrun/records.py --cost runs/speedrun_cost/*.json      # logs of short trials
-    python experiments/speedrun/records.py --clock runs/speedrun_clock/published_seed0.json
+    python experiments/speedrun/records.py --clock runs/speedrun_noise/published_seed0.json
     python experiments/speedrun/records.py                                       # only the tables
 """
 import argparse, json, re, shutil, sys
@@ -36,7 +36,7 @@ def read_log(path):
     "The log of a run."
     try:
         log = json.loads(path.read_text())
-        for name in ('entry', 'seed', 'trial', 'reached', 'files', 'sittings', 'evaluations'): log[name]
+        for name in ('entry', 'seed', 'target', 'corpus', 'n_valid', 'trial', 'reached', 'files', 'sessions', 'evaluations'): log[name]
         return log
     except (ValueError, LookupError, TypeError) as e: raise UserError(f'{path} is not a log of speedrun.py ({e})') from e
 
@@ -46,11 +46,11 @@ def check_log(path, log):
         if not kept: raise UserError(f'{path}: {text}')
     rule(not log['trial'], f"a trial with {log['trial']} is never a record: run the entry as it is")
     rule((log['target'], tuple(log['corpus']), log['n_valid']) == (TARGET, CORPUS, N_VALID), f'the target is {TARGET:g} on all {N_VALID:,} captions of Multi30k, en-de')
-    rule(log['reached'], f'{TARGET:g} was not reached: a record needs every seed')
+    rule(log['reached'] and recent_bleu(log['evaluations']) >= TARGET, f'{TARGET:g} was not reached: a record needs every seed')
     rule(log['entry'] in ('published', *PREDICTIONS), f"{log['entry']} has no line in PREDICTIONS of records.py: write it before the run")
     rule(log['files'] == {f.name: _sha256_file(f) for f in entry_files(log['entry'])}, f"its entry is not that of entries/: run {log['entry']} again")
-    for s in log['sittings']: rule(s['threads'] == THREADS and s['device'] == 'cpu', f"{s['threads']} threads, {s['device']}: run with OMP_NUM_THREADS={THREADS} CUDA_VISIBLE_DEVICES=")
-    rule(not any(s['changed_files'] for s in log['sittings']) and len({s['commit'] for s in log['sittings']}) == 1, 'train with one commit, without changed files')
+    for s in log['sessions']: rule(s['threads'] == THREADS and s['device'] == 'cpu', f"{s['threads']} threads, {s['device']}: run with OMP_NUM_THREADS={THREADS} CUDA_VISIBLE_DEVICES=")
+    rule(not any(s['changed_files'] for s in log['sessions']) and len({s['commit'] for s in log['sessions']}) == 1, 'train with one commit, without changed files')
 
 def make_record(paths):
     "The record of an entry from the logs of its seeds. Raises UserError."
@@ -58,15 +58,14 @@ def make_record(paths):
     for log, path in logs: check_log(path, log)
     entries, seeds = {log['entry'] for log, _ in logs}, [log['seed'] for log, _ in logs]
     if len(entries) > 1 or seeds != SEEDS: raise UserError(f"--add: {', '.join(sorted(entries))} with seeds {seeds}: give the logs of one entry with seeds {SEEDS}")
-    entry, sittings = *entries, [s for log, _ in logs for s in log['sittings']]
+    entry, sessions = *entries, [s for log, _ in logs for s in log['sessions']]
     last = [log['evaluations'][-1] for log, _ in logs]
-    (HERE / 'logs').mkdir(exist_ok=True)
     return dict(
         entry=entry, seeds=seeds, hours=[hours(log)[0] for log, _ in logs], wall_hours=[hours(log)[1] for log, _ in logs], steps=[row['step'] for row in last],
-        bleu=[recent_bleu(log['evaluations']) for log, _ in logs], processors=sorted({s['processor'] for s in sittings}), commits=sorted({s['commit'] for s in sittings}),
-        logs=[str(Path(shutil.copy(path, HERE / 'logs')).relative_to(HERE)) for _, path in logs])
+        bleu=[recent_bleu(log['evaluations']) for log, _ in logs], processors=sorted({s['processor'] for s in sessions}), commits=sorted({s['commit'] for s in sessions}),
+        logs=[f'logs/{path.name}' for _, path in logs])
 
-def spread(values, digits=2): return f'{mean(values):.{digits}f} ± {stdev(values):.{digits}f}'
+def mean_and_sd(values, digits=2): return f'{mean(values):.{digits}f} ± {stdev(values):.{digits}f}'
 
 def markdown(*rows): return '\n'.join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], ['---'] * len(rows[0]), *rows[1:]))
 
@@ -80,17 +79,15 @@ def changes(name):
 def entries_table(): return markdown(('entry', 'changes', 'prediction: hours beside the published recipe'),
                                      *((f'[{name}](entries/{name}.yaml)', changes(name), PREDICTIONS.get(name, '')) for name in entry_names()))
 
-def gain(decision): return f'{decision.comparison.estimate()[0]:+.2f}, {decision.verdict}'
-
 def records_table(records):
     "The records, the fastest first, and the verdicts."
     if not records: return 'No entry has been run yet.'
     found = {r['entry']: r for r in records}
     others = [r for r in records if r['entry'] != 'published'] if 'published' in found else []
     decisions = {r['entry']: d for r, d in zip(others, decide([
-        Comparison(f"{r['entry']} beside published, standard hours", MARGIN, PREDICTIONS.get(r['entry'], 'less'), a=r['hours'], b=found['published']['hours']) for r in others]))}
-    rows = [(f"[{r['entry']}](entries/{r['entry']}.yaml)", len(r['seeds']), spread(r['hours']), spread(r['wall_hours']), spread(r['steps'], 0), spread(r['bleu']),
-             gain(decisions[r['entry']]) if r['entry'] in decisions else '', ', '.join(r['processors']), ', '.join(r['commits']),
+        Comparison(f"{r['entry']} beside published, standard hours", MARGIN, PREDICTIONS[r['entry']], a=r['hours'], b=found['published']['hours']) for r in others]))}
+    rows = [(f"[{r['entry']}](entries/{r['entry']}.yaml)", len(r['seeds']), mean_and_sd(r['hours']), mean_and_sd(r['wall_hours']), mean_and_sd(r['steps'], 0), mean_and_sd(r['bleu']),
+             f'{d.comparison.estimate()[0]:+.2f}, {d.verdict}' if (d := decisions.get(r['entry'])) else '', ', '.join(r['processors']), ', '.join(r['commits']),
              ' '.join(f'[{seed}]({log})' for seed, log in zip(r['seeds'], r['logs']))) for r in sorted(records, key=lambda r: mean(r['hours']))]
     head = 'entry', 'seeds', 'standard hours', 'wall-clock hours', 'steps', 'BLEU at the stop', 'hours beside published', 'processor', 'commit', 'logs'
     return '\n'.join([markdown(head, *rows), '', *(f'- {d}' for d in decisions.values())]).strip()
@@ -104,8 +101,8 @@ def cost_table(costs):
     return '\n'.join([markdown(('entry', 'steps at most', 'standard seconds a step', 'standard hours a seed, at most', 'five seeds'), *rows), '',
                       f"{len(costs)} entries, five seeds each: {total:.0f} standard hours at most. An estimate, not a result: {costs[0]['steps']} steps of each, "
                       f"{costs[0]['threads']} thread{'s' * (costs[0]['threads'] > 1)} of a busy {costs[0]['processor']}, {min(c['reference'] for c in costs):,.0f} to "
-                      f"{max(c['reference'] for c in costs):,.0f} reference tokens a second. A step of published, higher_rate and short_warmup is the same work: "
-                      f"its {min(same):.2f} to {max(same):.2f} seconds show the error."])
+                      f"{max(c['reference'] for c in costs):,.0f} reference tokens a second." + (" A step of published, higher_rate and short_warmup is the same work: "
+                      f"its {min(same):.2f} to {max(same):.2f} seconds show the error." if same else '')])
 
 def measure_cost(path):
     "Cost of an entry from the log of a trial of a few steps."
@@ -113,7 +110,7 @@ def measure_cost(path):
     rows, recipe = log['evaluations'], load_entry(log['entry'])
     step_seconds = 3600 * hours(log)[0] / rows[-1]['step']
     return dict(entry=log['entry'], steps=rows[-1]['step'], step_seconds=step_seconds, max_steps=recipe.schedule.max_steps, hours=step_seconds * recipe.schedule.max_steps / 3600,
-                wall_step_seconds=rows[-1]['seconds'] / rows[-1]['step'], reference=mean(r['reference'] for r in rows), **{k: log['sittings'][0][k] for k in ('processor', 'threads', 'commit', 'versions')})
+                wall_step_seconds=rows[-1]['seconds'] / rows[-1]['step'], reference=mean(r['reference'] for r in rows), **{k: log['sessions'][0][k] for k in ('processor', 'threads', 'commit', 'versions')})
 
 def variation(values): return stdev(values) / mean(values)
 
@@ -131,9 +128,12 @@ def finished_text(runs):
     if not runs: return 'Not scored yet.'
     old = [read(RESULTS / f"multi30k_en_de_seed{r['seed']}.json") for r in runs]
     first = [next((m['step'] for m in o['runs'][0]['metrics'] if m.get('valid_bleu', 0) >= TARGET), None) for o in old]
-    lines = [f"- Seed {r['seed']}: {o['hours'][0]:.1f} wall-clock hours for {o['runs'][0]['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {f:,}. BLEU of all "
-             f"{r['n_valid']:,} by the {len(r['steps'])} checkpoints of steps {r['steps'][0]:,} to {r['steps'][-1]:,}: {spread(r['bleu'])}, from {min(r['bleu']):.2f} to {max(r['bleu']):.2f}; "
-             f"{sum(bleu >= TARGET for bleu in r['bleu'])} of them have {TARGET:g} or more." for r, o, f in zip(runs, old, first)]
+    lines = []
+    for r, o, f in zip(runs, old, first):
+        apart, threes = ([g(window) for window in zip(*(r['bleu'][i:] for i in range(n)))] for n, g in ((2, lambda pair: abs(pair[0] - pair[1])), (3, mean)))
+        lines.append(f"- Seed {r['seed']}: {o['hours'][0]:.1f} wall-clock hours for {o['runs'][0]['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {f:,}. BLEU of all "
+                     f"{r['n_valid']:,} by the {len(r['steps'])} checkpoints of steps {r['steps'][0]:,} to {r['steps'][-1]:,}: {mean_and_sd(r['bleu'])}, from {min(r['bleu']):.2f} to {max(r['bleu']):.2f}; "
+                     f'neighbours differ by {mean(apart):.2f} in the mean and {max(apart):.2f} at most; means of three in a row: {min(threes):.2f} to {max(threes):.2f}.')
     wall = [o['hours'][0] for o in old]
     return '\n'.join([*lines, '', f'Equal work took {min(wall):.1f} and {max(wall):.1f} hours by the wall clock: {100 * (max(wall) / min(wall) - 1):.0f} % more on one machine, with other work beside it.'])
 
@@ -149,6 +149,9 @@ def readme(text):
 def main(a):
     if a.add:
         record = make_record(a.add)
+        (HERE / 'logs').mkdir(exist_ok=True)
+        for path in a.add:
+            if path.parent.resolve() != HERE / 'logs': shutil.copy(path, HERE / 'logs')
         write(RECORDS, [r for r in read(RECORDS) if r['entry'] != record['entry']] + [record])
     if a.cost: write(COST, sorted(map(measure_cost, a.cost), key=lambda c: entry_names().index(c['entry'])))
     if a.clock: write(CLOCK, read_log(a.clock))

@@ -5,7 +5,7 @@ it; every two epochs all validation captions are translated greedily and scored,
 Give the same command again after an interruption or a crash: it resumes from the last checkpoint, and so does the clock.
 README.md has the rules. Any field of the recipe is an option, for a trial, which is never a record.
 
-    OMP_NUM_THREADS=2 python experiments/speedrun/speedrun.py published --seed 0 --data data/multi30k
+    OMP_NUM_THREADS=2 CUDA_VISIBLE_DEVICES= python experiments/speedrun/speedrun.py published --seed 0 --data data/multi30k
 """
 import argparse, hashlib, json, subprocess, sys, time
 from pathlib import Path
@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 TARGET, CORPUS = 39., ('multi30k', 'en', 'de')
 # of every entry, whatever its file has: how often it is scored, from which weights, and nothing ends it but the target and max_steps
 RULES = dict(save_every='2 epochs', average_checkpoints=1, early_stopping_patience=None)
-NOMINAL_SPEED = 4096           # reference target tokens a second of the machine of a standard hour, about two idle cores of an AMD EPYC (Zen 4)
+NOMINAL_SPEED = 4096           # reference target tokens a second of a standard hour: a unit, of the order of two idle cores
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage='%(prog)s ENTRY [OPTIONS]')
 p.error = _exit_with_usage_error
@@ -104,11 +104,11 @@ def recent_bleu(rows):
 def describe(log):
     "One line: the result."
     rows, (standard, wall) = log['evaluations'], hours(log)
-    best = max(recent_bleu(rows[:i]) for i in range(1, len(rows) + 1))
+    best = max((recent_bleu(rows[:i]) for i in range(4, len(rows) + 1)), default=0.)
     result = f'BLEU {recent_bleu(rows):.2f}' if log['reached'] else f"{log['target']:g} not reached (best {best:.2f})"
     return f"{log['entry']}, seed {log['seed']}: {result} at step {rows[-1]['step']}, {standard:.3f} standard hours ({wall:.3f} by the wall clock)"
 
-def sitting(step):
+def session(step):
     "Where and with which code the run is trained from a step on."
     changed = subprocess.run(['git', 'status', '--porcelain', '--untracked-files=no'], cwd=HERE, capture_output=True, text=True).stdout
     return dict(from_step=step, changed_files=bool(changed.strip()), threads=torch.get_num_threads(),
@@ -116,7 +116,7 @@ def sitting(step):
 
 def open_log(path, settings):
     "The log of a run, continued or new."
-    log = json.loads(path.read_text()) if path.is_file() else settings | dict(reached=None, sittings=[], evaluations=[])
+    log = json.loads(path.read_text()) if path.is_file() else settings | dict(reached=None, sessions=[], evaluations=[])
     changed = [name for name in settings if log[name] != json.loads(json.dumps(settings[name]))]
     if changed: raise UserError(f'{path} was begun with a different {changed[0]}: give the same, or choose another --runs')
     return log
@@ -148,7 +148,7 @@ def main(a):
 
     if log['reached'] is None:
         checkpoints = run.checkpoints('*')
-        log['sittings'].append(sitting(int(checkpoints[-1].name[-8:]) if checkpoints else 0))
+        log['sessions'].append(session(int(checkpoints[-1].name[-8:]) if checkpoints else 0))
         if not rows: rows.append(dict(step=0, bleu=0., seconds=0., reference=reference_speed()))
         save()
         try:

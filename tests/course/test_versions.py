@@ -41,12 +41,12 @@ def test_mending_the_fault_is_needed_and_enough(project, version):
 
 @pytest.mark.parametrize('name', NAMES)
 def test_the_symptom_is_recorded(name):
-    runs, (test, least) = _read_symptoms()['versions'], SYMPTOMS[name]
+    runs, (test, least) = _read_symptoms()['runs'], SYMPTOMS[name]
     key, = [key for key in runs['right']['table'] if test in key]
     assert abs(runs[name]['table'][key] - runs['right']['table'][key]) >= least
 
 def test_the_right_version_has_none():
-    table = _read_symptoms()['versions']['right']['table']
+    table = _read_symptoms()['runs']['right']['table']
     assert all(abs(value) < 1e-4 for key, value in table.items() if 'difference' in key)
     assert table['exact match, beam 4'] >= .9
 
@@ -71,7 +71,7 @@ def test_commands(capfd, tmp_path):
 def test_symptoms_of_a_student(project):
     code = f'import symptoms, {NAMES[0]} as version\nprint([*symptoms.measure(version, steps=20, n=1)[1]["table"].values()])'
     result = assert_success(run_python('-c', f'import sys; sys.path.insert(0, {str(project)!r})\n{code}'))
-    assert len(json.loads(result.stdout)) == len(_read_symptoms()['versions'][NAMES[0]]['table']) - 1
+    assert len(json.loads(result.stdout)) == len(_read_symptoms()['runs'][NAMES[0]]['table']) - 1
     assert 'usage: ' in run_python(project / 'symptoms.py').stderr
 
 @pytest.mark.nightly
@@ -79,10 +79,10 @@ def test_record_command(tmp_path):
     "The command of the record, with few steps; it goes on where it was interrupted."
     command = ROOT / 'experiments/course_symptoms.py', '--steps', 20, '--test', 1, '--runs', tmp_path / 'runs', '--out', tmp_path / 'record.json'
     (tmp_path / 'runs').mkdir()
-    recorded = _read_symptoms()['versions']
+    recorded = _read_symptoms()['runs']
     (tmp_path / 'runs/settings.json').write_text(json.dumps(dict(steps=20, test=1)))
     for name in NAMES[1:]: (tmp_path / f'runs/{name}.json').write_text(json.dumps(recorded[name]))
     assert_success(run_python(*command))
     record = json.loads((tmp_path / 'record.json').read_text())
-    assert [*record['versions']] == ['right', *NAMES] and [*record['versions']['right']] == ['train', 'held_out', 'table']
-    assert [*record['versions']['right']['table']] == [*record['versions'][NAMES[0]]['table']]
+    assert [*record['runs']] == ['right', *NAMES] and [*record['runs']['right']] == ['train', 'held_out', 'table']
+    assert [*record['runs']['right']['table']] == [*record['runs'][NAMES[0]]['table']]
