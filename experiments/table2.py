@@ -1,141 +1,183 @@
-"""Table 2 in miniature: recurrent networks, ByteNet, ConvS2S and the Transformer on the captions of Multi30k, trained alike.
+"""Table 2 in miniature, trained to convergence: recurrent networks, ByteNet, ConvS2S and the Transformer on the captions of Multi30k.
 
-All learn from the same tokens in the same batches by the same loop. Each trains until it has spent the arithmetic of the
-Transformer's updates, is scored, and goes on until it has spent their time (or first their time, where that ends earlier): after the
-warm-up the rate falls with 1/√update whatever the end, so one run is read at two points. Time is processor time of one thread,
-measured for all in turns. Warm-up and the distance of checkpoints are shares of the updates that the arithmetic buys. The peak of the
-learning rate is chosen for each family on the validation captions, from the same list: after three tenths of these updates, the second
-and third first, then the neighbour of the better, until both neighbours of the best are worse; then the two best go to the end with the
-first seed, and the one that is better there is taken. The mean of the last five checkpoints, about a fifth of the run, translates
-test_2016_flickr with beam 4 and α 0.6. Interrupted, it goes on where it was. Several processes may share the work, each with its
-own --only; the one that finds all done writes the record.
+All have about four million parameters, the same tokens in the same batches, the same loop and the same search. Peak of the learning
+rate, dropout and warm-up are chosen for each system on the validation captions, from the same values, by seven runs of seed 100:
+the rate after TUNE_START epochs, then dropout and warm-up by runs of TUNE epochs. Then each is trained with SEEDS seeds until its validation
+loss has not fallen for four epochs, at most EPOCHS. The mean of the last five checkpoints translates test_2016_flickr with beam 4
+and α 0.6; every fourth epoch the validation captions are translated greedily, so that quality can be read at any cost.
+The cost of a step is counted, and measured on one thread of this machine.
 
-    python experiments/table2.py --data data/multi30k --out nbs/results/table2.json
+Predicted before any of these runs, BLEU at convergence: RNN 28, RNN + attention 35, ByteNet 33, ConvS2S 38, Transformer 38, pre-norm
+Transformer 39. The paper's claim has two parts: at convergence the Transformer (of the two norms the one with the lower loss in
+tuning) is ahead of the best other system (by the loss in tuning) on the test captions, and at equal training FLOPs, those of the
+system that has spent less at its end, it is ahead by greedy BLEU on the validation captions. Half a BLEU is the smallest difference
+that matters, five seeds, paired. Predicted: confirmed at convergence, undecided at equal FLOPs, where ConvS2S learns faster at first.
+
+    python experiments/table2.py --data data/multi30k --out nbs/results/table2.json      # --workers 12 shares one GPU
+
+Each run is written down when it ends: interrupted, the same command goes on. With --minutes no run begins after that time.
 """
-import argparse, gc, json, shutil, time
+import argparse, gc, json, multiprocessing, os, shutil, sys, threading, time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 import torch
 from torch import nn
-from annotated_transformer.analysis.table_2 import (
-    bleu_by_length, _MODEL_FAMILIES, _count_step_flops)
-from annotated_transformer.utils.plotting import n_parameters
-from annotated_transformer.inference.evaluation import evaluate, load_test_split
-from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.model.seq2seq import build_model
-from annotated_transformer.training.optimizer import adam
-from annotated_transformer.data.preprocessing import load_batches
-from annotated_transformer.recipe import get_recipe
-from annotated_transformer.model.loss import label_smoothed_loss
+from annotated_transformer.analysis.table_2 import _count_step_flops, bleu_by_length
 from annotated_transformer.data.moses import moses_lc
-from annotated_transformer.training.trainer import train
+from annotated_transformer.data.preprocessing import load_batches
+from annotated_transformer.inference.evaluation import eval_bleu, evaluate, load_test_split
 from annotated_transformer.inference.translator import Translator
-from recording import ResultCache, add_corpus, provenance, read_arguments
+from annotated_transformer.model.loss import label_smoothed_loss
+from annotated_transformer.model.seq2seq import build_model
+from annotated_transformer.recipe import get_recipe
+from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.training.optimizer import adam
+from annotated_transformer.training.trainer import train
+from annotated_transformer.utils.plotting import n_parameters
+from recording import ResultCache, provenance
 
-p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument('--data', required=True, help='folder of Multi30k')
-add_corpus(p)
-p.add_argument('--families', nargs='+', default=['rnn_tiny', 'rnn_attention_tiny', 'bytenet_tiny', 'convs2s_tiny', 'transformer_tiny'],
-               choices=_MODEL_FAMILIES, help='recipes to compare; one of them is the yardstick')
-p.add_argument('--only', nargs='+', choices=_MODEL_FAMILIES, help='families that this process works at')
-p.add_argument('--yardstick', default='transformer_tiny', help='whose arithmetic and time the others get')
-p.add_argument('--updates', type=int, default=1200, help='of the yardstick')
-p.add_argument('--rates', type=float, nargs='+', default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1], help='peaks of the learning rate to choose from, ascending')
-p.add_argument('--probe', type=float, default=.3, help='share of the updates after which a rate is chosen')
-p.add_argument('--seeds', type=int, default=2)
-p.add_argument('--rounds', type=int, default=5, help='of the measurement of time')
-p.add_argument('--runs', type=Path, default=Path('runs/table2'), help='folder of the runs')
-p.add_argument('--out', type=Path, help='the record, a JSON file')
+SYSTEMS = {          # recipe, and the width that gives about four million parameters
+    'RNN + attention': ('rnn_attention_tiny', {}), 'RNN': ('rnn_tiny', {}), 'ByteNet': ('bytenet_tiny', dict(d_model=208)), 'ConvS2S': ('convs2s_tiny', {}),
+    'Transformer': ('transformer_tiny', dict(d_model=192, d_ff=768)), 'pre-norm Transformer': ('transformer_tiny', dict(d_model=192, d_ff=768, norm='pre'))}
+RATES, DROPOUTS, WARMUPS = (1e-3, 3e-3, 1e-2, 3e-2), (.1, .2, .3), (400, 1600)
+TUNING_SEED, TUNE_START, TUNE, EPOCHS, SEEDS = 100, 5, 15, 32, 5      # epochs
 LENGTH_BIN_EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
+CORPUS = 'multi30k', 'en', 'de'
+
+def recipe_of(system, **changes):
+    name, width = SYSTEMS[system]
+    common = dict(max_tokens=4096, save_every='1 epoch', average_checkpoints=5, early_stopping_patience=4, tf32=True, max_steps=100_000)
+    return get_recipe(name, **common | width | changes)
+
+def steps_of_epoch(run, recipe): return len(load_batches(RunDirectory(run).data / 'train', recipe.data.max_tokens, 0, 0))
+
+def every_fourth(steps_per_epoch, n_sentences, model, run_dir, step):
+    "Callback of the training: BLEU of the validation captions, greedily, every fourth epoch."
+    return eval_bleu(n_sentences, model, run_dir, step) if step // steps_per_epoch % 4 == 0 else {}
+
+def run_one(a, system, epochs, seed, final, **changes):
+    "Train once, in a worker; what there is to say of the run. A final run is scored, too."
+    torch.set_num_threads(1)
+    sys.stderr = open(os.devnull, 'w')                             # progress bars of all workers
+    run = a.runs / (f'{system} seed {seed} ' + ' '.join(f'{k} {v:g}' for k, v in changes.items()) + ' final' * final)
+    per_epoch = steps_of_epoch(a.runs / f'prepared {system}', recipe_of(system))
+    recipe = recipe_of(system, seed=seed, max_steps=4 if a.tiny else epochs * per_epoch, **changes)
+    start, n_sentences = time.time(), 20 if a.tiny else 1014
+    try: train(recipe, CORPUS, run, a.data, resume=True, callback=partial(every_fourth, per_epoch, n_sentences) if final else None)
+    except Exception as e:
+        if type(e).__name__ != 'NonFiniteError': raise
+        return dict(changes, seed=seed, diverged=str(e), valid_loss=float('inf'), curve=[])
+    metrics = RunDirectory(run).metrics()
+    curve = [(m['step'], m['valid_loss']) for m in metrics if 'valid_loss' in m]
+    found = dict(changes, seed=seed, steps=curve[-1][0], valid_loss=min(loss for _, loss in curve), curve=curve, stopped_early=curve[-1][0] < recipe.schedule.max_steps,
+                 device=torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu', torch=torch.__version__)
+    if final:
+        sources, references = (side[:n_sentences] for side in load_test_split(run))
+        translator = Translator.from_pretrained(run)
+        scores, written = evaluate(translator, sources, references)
+        tokens = moses_lc(written, 'de'), moses_lc(references, 'de')
+        found |= {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
+            bleu_curve=[(m['step'], m['valid_bleu']) for m in metrics if 'valid_bleu' in m],
+            by_length=bleu_by_length(sources, *tokens, LENGTH_BIN_EDGES), samples=[*zip(sources, references, written)][:3])
+    shutil.rmtree(run); gc.collect()
+    return found | dict(minutes=(time.time() - start) / 60)
+
+def step_costs(a, device, rounds):
+    "Arithmetic and time of a step of every system, on the same batches, in turns."
+    data = load_batches(a.runs / 'prepared Transformer/data/train', 4096, 0, 0)
+    batches = [tuple(t.to(device) for t in data[i]) for i in range(rounds + 1)]
+    torch.manual_seed(0)
+    models = {s: build_model((r := recipe_of(s)).architecture, r.model).to(device).train() for s in SYSTEMS}
+    optimizers = {s: adam(model) for s, model in models.items()}
+    torch.backends.cuda.matmul.allow_tf32 = True
+    clock = time.process_time if device == 'cpu' else lambda: (torch.cuda.synchronize(), time.perf_counter())[1]
+    found = {s: dict(parameters=n_parameters(model), seconds=[]) for s, model in models.items()}
+    if device == 'cpu':
+        for s, model in models.items(): found[s]['flops'] = sum(_count_step_flops(model, *b) for b in batches) / len(batches)
+    for i, (src, tgt) in enumerate(batches):
+        for s, model in models.items():
+            start = clock()
+            loss, n = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:], .1)
+            (loss / n).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.)
+            optimizers[s].step(); optimizers[s].zero_grad()
+            if i: found[s]['seconds'].append(clock() - start)                   # the first warms up
+    return {s: f | dict(seconds=median(f['seconds']), device=device if device == 'cpu' else torch.cuda.get_device_name()) for s, f in found.items()}
+
+def prepare(a):
+    "One step of every system, so that all runs find the text prepared."
+    for s in SYSTEMS:
+        if not (run := a.runs / f'prepared {s}').exists(): train(recipe_of(s, max_steps=2, warmup_steps=1), CORPUS, run, a.data)
+
+class Schedule:
+    "All runs of a system, in order, on shared workers."
+    def __init__(self, a, cache, pool): self.a, self.cache, self.pool, self.end = a, cache, pool, time.time() + 60 * a.minutes
+
+    def results(self, system, jobs, epochs, final=False):
+        "The results of runs side by side; None for one that had no time to begin."
+        def one(job):
+            name = f'{system}, ' + ', '.join(f'{k} {v:g}' for k, v in job.items()) + ', final' * final
+            if not self.cache.has(name):
+                if time.time() > self.end: return
+                found = self.pool.submit(run_one, self.a, system, epochs, final=final, **job).result()
+                self.cache.get_or_compute(name, lambda: found)
+            return self.cache.get_or_compute(name, None, quiet=True)
+        threads = []
+        out = [None] * len(jobs)
+        for i, job in enumerate(jobs):
+            def call(i=i, job=job): out[i] = one(job)
+            threads.append(threading.Thread(target=call)); threads[-1].start()
+        for t in threads: t.join()
+        return out
+
+    def tune(self, system):
+        "Rate, then dropout and warm-up: the tried runs, and the best settings."
+        pick = lambda runs, key: min((r for r in runs if r), key=lambda r: r['valid_loss'])[key]
+        base = dict(seed=TUNING_SEED, P_drop=DROPOUTS[1], warmup_steps=WARMUPS[0])
+        starts = self.results(system, [base | dict(peak_lr=rate) for rate in RATES], TUNE_START)
+        base |= dict(peak_lr=pick(starts, 'peak_lr'))
+        full = self.results(system, [base | dict(P_drop=p) for p in DROPOUTS] + [base | dict(warmup_steps=WARMUPS[1])], TUNE)
+        if not any(full): return starts, None
+        same = lambda key: [r for r in full if r and all(r[k] == base[k] for k in base if k != key)]
+        best = dict(peak_lr=base['peak_lr'], P_drop=pick(same('P_drop'), 'P_drop'), warmup_steps=pick(same('warmup_steps'), 'warmup_steps'))
+        return starts + full, best
+
+    def system(self, system):
+        tried, best = self.tune(system)
+        if best is None: return
+        seeds = range(1 if self.a.tiny else SEEDS)
+        runs = self.results(system, [best | dict(seed=s) for s in seeds], EPOCHS, final=True)
+        self.found[system] = dict(tried=tried, best=best, runs=runs)
+
+    def run(self):
+        self.found, threads = {}, [threading.Thread(target=self.system, args=(s,)) for s in SYSTEMS]
+        for t in threads: t.start(); time.sleep(.1)                             # the slowest first
+        for t in threads: t.join()
+        return self.found
 
 def main(a):
     torch.set_num_threads(1)
-    a.runs.mkdir(parents=True, exist_ok=True)
-    corpus = '_'.join(a.corpus)
-    once = ResultCache(a.runs / f'{corpus}_parts', {k: list(v) if k == 'corpus' else v for k, v in vars(a).items() if k not in ('out', 'runs', 'only', 'seeds')}).get_or_compute
-    mine = a.only or a.families
-    def recipe(name, **changes): return get_recipe(name, **a.changes | changes)
-    def learn(run, name, steps, rate, seed=0, until=None):
-        "Train `until` an update; warm-up and checkpoints are shares of `steps`."
-        every = max(1, steps // 25)
-        train(recipe(name, max_steps=until or steps, warmup_steps=max(1, 3 * steps // 20), save_every=f'{every} steps', average_checkpoints=5, peak_lr=rate, seed=seed),
-              a.corpus, run, a.data, resume=True)
-        gc.collect()
+    prepare(a)
+    settings = dict(rates=RATES, dropouts=DROPOUTS, warmups=WARMUPS, tune_start=TUNE_START, tune=TUNE, epochs=EPOCHS, tiny=a.tiny)
+    cache = ResultCache(a.runs / 'parts', json.loads(json.dumps(settings)))
+    if a.costs: return print({s: f'{c["seconds"]:.4f} s' for s, c in cache.get_or_compute(f'cost {a.costs}', lambda: step_costs(a, a.costs, 2 if a.tiny else 20)).items()})
+    with ProcessPoolExecutor(a.workers, mp_context=multiprocessing.get_context('spawn')) as pool: found = Schedule(a, cache, pool).run()
+    missing = [s for s in SYSTEMS if s not in found or None in found[s]['runs']]
+    for s, f in found.items(): print(f'{s:<22}', f['best'], ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in f['runs'] if r and 'diverged' not in r))
+    if missing: print('not finished: ' + ', '.join(missing)); return
+    costs = {d: cache.get_or_compute(f'cost {d}', lambda: step_costs(a, 'cpu', 20)) for d in ('cpu', 'cuda') if d == 'cpu' or cache.has('cost cuda')}
+    record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses') | dict(
+        corpus='_'.join(CORPUS), edges=LENGTH_BIN_EDGES, costs=costs, systems=found) | settings
+    if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
 
-    def costs():
-        "Arithmetic and time of an update of every family, on the same batches, in turns."
-        run, found = a.runs / f'prepared_{corpus}', {}
-        learn(run, a.yardstick, 1, 1e-3)
-        data = load_batches(run / 'data/train', recipe(a.yardstick).data.max_tokens, 0, 0)
-        batches = [data[i] for i in range(a.rounds + 1)]
-        torch.manual_seed(0)
-        models = {name: build_model(recipe(name).architecture, recipe(name).model).train() for name in a.families}
-        optimizers = {name: adam(model) for name, model in models.items()}
-        for name, model in models.items(): found[name] = dict(
-            parameters=n_parameters(model), embeddings=sum(p.numel() for p in {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Embedding)}.values()),
-            flops=sum(_count_step_flops(model, *b) for b in batches) / len(batches), seconds_of_rounds=[])
-        for i, (src, tgt) in enumerate(batches):
-            for name, model in models.items():
-                start = time.process_time()
-                loss, n = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:], .1)
-                (loss / n).backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.)
-                optimizers[name].step(); optimizers[name].zero_grad()
-                if i: found[name]['seconds_of_rounds'].append(time.process_time() - start)      # the first warms up
-        for name in found: found[name]['seconds'] = median(found[name]['seconds_of_rounds'])
-        return found
-    cost = once('cost', costs)
-    of = lambda name, what: cost[a.yardstick][what] / cost[name][what]
-    budget = {name: {what: max(1, round(a.updates * of(name, what))) for what in ('flops', 'seconds')} for name in a.families}
-
-    def probe(name, rate):
-        run, steps = a.runs / f'probe_{corpus}_{name}_{rate:g}', budget[name]['flops']
-        learn(run, name, steps, rate, until=max(1, round(a.probe * steps)))
-        found = dict(valid_loss=[m['valid_loss'] for m in RunDirectory(run).metrics() if 'valid_loss' in m][-1])
-        shutil.rmtree(run)
-        return found
-    def peak(name):
-        "Rates with their validation losses, tried from the middle of the list outwards until the best has two worse neighbours."
-        tried, todo = {}, a.rates[1:3] or a.rates
-        while todo:
-            for rate in todo: tried[rate] = once(f'probe-{name}-{rate:g}', lambda: probe(name, rate))['valid_loss']
-            best = a.rates.index(min(tried, key=tried.get))
-            todo = [rate for rate in a.rates[max(0, best - 1):best + 2] if rate not in tried]
-        return tried
-
-    def score(run, steps):
-        sources, references = load_test_split(run)
-        translator = Translator.from_pretrained(run)
-        scores, written = evaluate(translator, sources, references)
-        tokens = moses_lc(written, translator.config['target_lang']), moses_lc(references, translator.config['target_lang'])
-        lines = [m for m in RunDirectory(run).metrics() if 'valid_loss' in m]
-        return {k: v for k, v in scores.items() if k != 'sentences/s'} | dict(
-            updates=steps, by_length=bleu_by_length(sources, *tokens, LENGTH_BIN_EDGES), valid_loss=lines[-1]['valid_loss'],
-            curve=[(m['step'], m['valid_loss']) for m in lines], samples=[*zip(sources, references, written)][:3])
-    def scored(name, rate, seed, until):
-        run = a.runs / f'{corpus}_{name}_{rate:g}_{seed}'
-        learn(run, name, budget[name]['flops'], rate, seed, until)
-        return score(run, until)
-    read = lambda name, rate, seed, until: once(f'run-{name}-{rate:g}-{seed}-{until}', lambda: scored(name, rate, seed, until))
-    def chosen(name):
-        "The better at the end of the two rates that are best at first."
-        two, until = sorted(probes[name], key=probes[name].get)[:2], min(budget[name].values())
-        ends[name] = {f'{rate:g}': read(name, rate, 0, until)['valid_loss'] for rate in two}
-        return min(two, key=lambda rate: ends[name][f'{rate:g}'])
-    ends, probes = {}, {name: peak(name) for name in mine}
-    rates = {name: chosen(name) for name in mine}
-    for seed in range(a.seeds):
-        for name in mine:
-            for until in sorted({*budget[name].values()}): read(name, rates[name], seed, until)
-    if {*mine} < {*a.families}: print('done: ' + ', '.join(mine) + '; without --only, the record is written when all are there'); return
-    runs = {name: {what: [read(name, rates[name], seed, until) for seed in range(a.seeds)] for what, until in budget[name].items()} for name in a.families}
-    done = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses') | dict(
-                corpus=corpus, updates=a.updates, yardstick=a.yardstick, edges=LENGTH_BIN_EDGES, budget=budget, cost=cost,
-                rates=rates, probe={name: {f'{rate:g}': loss for rate, loss in tried.items()} for name, tried in probes.items()}, ends=ends, runs=runs)
-    if a.out: a.out.write_text(json.dumps(done, indent=1, ensure_ascii=False) + '\n')
-    for name in a.families:
-        for what in ('flops', 'seconds'):
-            print(f'{name:<19} same {what:<8} {budget[name][what]:>6} updates  BLEU',
-                  ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in runs[name][what]))
-
-if __name__ == '__main__': main(read_arguments(p, 'transformer_tiny'))
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--data', required=True, help='folder of Multi30k')
+p.add_argument('--runs', type=Path, default=Path('runs/table2'), help='folder of the runs')
+p.add_argument('--workers', type=int, default=2, help='runs at a time')
+p.add_argument('--minutes', type=float, default=1e6, help='begin no run after this time')
+p.add_argument('--costs', choices=['cpu', 'cuda'], help='measure only the time of a step, there')
+p.add_argument('--out', type=Path, help='the record, a JSON file')
+p.add_argument('--tiny', action='store_true', help='a trial: four steps, one seed, nothing to keep')
+if __name__ == '__main__': main(p.parse_args())
