@@ -2,7 +2,8 @@
 
 Every round times all layers with all numbers of threads at each size, in shuffled order, so that they are paired by round. A size
 at which a layer's forward and backward pass exceeds --max_gflop or --max_gb is skipped and named. What is measured stays in
---runs: interrupted, the same command continues. A busy machine gives no record.
+--runs: interrupted, the same command continues. A busy machine gives no record, nor do threads that sleep while they wait (OMP_WAIT_POLICY):
+they take so long to wake up that a second thread makes short steps slower.
 
     python experiments/what_waits.py --out nbs/results/what_waits.json                        # about ten minutes of two idle cores
     python experiments/what_waits.py --device cuda --max_gflop 20000 --out what_waits_cuda.json
@@ -83,6 +84,7 @@ def main(a):
     if a.device == 'cuda' and not torch.cuda.is_available(): sys.exit('error: --device cuda: this PyTorch sees no GPU')
     load = os.getloadavg()[0]
     if load > .5 and a.out and not a.tiny: sys.exit(f'error: this machine is busy (load {load:.1f}): --out would be the record of a busy machine; stop other work, or leave --out away')
+    if (policy := os.environ.get('OMP_WAIT_POLICY', '')) and a.out and not a.tiny: sys.exit(f'error: OMP_WAIT_POLICY={policy}: the record is of threads that wait as by default; unset it, or leave --out away')
     torch.manual_seed(0)
     layers = {name: layer.to(a.device) for name, layer in build_layers(d).items()}
     sizes = {(n, B): reason_to_skip(n, B, d, a) for B in batches for n in lengths}
@@ -90,7 +92,7 @@ def main(a):
     for s in skipped: print(f"skipped: n = {s['n']}, batch {s['batch']}: {s['reason']}")
     work = {size: sum(gflop(name, *size, d) / t for name in LAYERS for t in threads) for size, reason in sizes.items() if not reason}
     settings = dict(d_model=d, lengths=lengths, batches=batches, threads=threads, rounds=num_rounds, min_seconds=min_seconds,
-                    max_gflop=a.max_gflop, max_gb=a.max_gb, device=torch.cuda.get_device_name() if a.device == 'cuda' else 'cpu')
+                    max_gflop=a.max_gflop, max_gb=a.max_gb, wait_policy=policy or 'default', device=torch.cuda.get_device_name() if a.device == 'cuda' else 'cpu')
     cache = ResultCache(a.runs or Path('runs/what_waits' + '_tiny' * a.tiny), settings)
     rounds = []
     try:

@@ -85,6 +85,13 @@ def test_a_size_is_skipped_for_time_or_for_memory(what_waits):
     a.max_gflop = 1e9
     assert what_waits.reason_to_skip(4096, 64, 512, a) == 'about 15.0 GB of memory, more than 8'
 
+def test_a_busy_machine_and_sleeping_threads_give_no_record(what_waits, monkeypatch, tmp_path):
+    a = what_waits.p.parse_args(['--out', str(tmp_path / 'x.json')])
+    for load, policy, said in ((1., '', 'this machine is busy'), (0., 'passive', 'OMP_WAIT_POLICY=passive: ')):
+        monkeypatch.setattr(what_waits.os, 'getloadavg', lambda load=load: (load, 0., 0.))
+        monkeypatch.setenv('OMP_WAIT_POLICY', policy)
+        with pytest.raises(SystemExit, match=said): what_waits.main(a)
+
 def test_interrupted_it_keeps_what_is_measured(what_waits, monkeypatch, tmp_path, capsys):
     args = ['what_waits.py', '--tiny', '--runs', str(tmp_path / 'runs'), '--out', str(tmp_path / 'x.json')]
     monkeypatch.setattr(sys, 'argv', args)
