@@ -66,6 +66,18 @@ def seconds(f, device, min_seconds):
     while sum(calls) < min_seconds: calls.append(timed())
     return median(calls)
 
+def one_call(layer, x, grad):
+    "A forward and backward pass."
+    return torch.autograd.grad(layer(x), [x, *layer.parameters()], grad)
+
+def warm_up(layers, d, n, B, threads, device):
+    "Each layer once with each number of threads: the first long call of a process takes half as long again."
+    x, grad = torch.randn(2, B, n, d, device=device)
+    x.requires_grad_()
+    for t in threads:
+        torch.set_num_threads(t)
+        for layer in layers.values(): one_call(layer, x, grad)
+
 def measure_size(layers, d, n, B, threads, rng, device, min_seconds):
     "Seconds by layer and number of threads, all at one size, in random order."
     jobs, found = [(name, t) for name in layers for t in threads], {}
@@ -74,7 +86,7 @@ def measure_size(layers, d, n, B, threads, rng, device, min_seconds):
     for name, t in rng.sample(jobs, len(jobs)):
         torch.set_num_threads(t)
         layer = layers[name]
-        found[f'{name}, {t}'] = seconds(lambda: torch.autograd.grad(layer(x), [x, *layer.parameters()], grad), device, min_seconds)      # noqa: B023
+        found[f'{name}, {t}'] = seconds(lambda: one_call(layer, x, grad), device, min_seconds)      # noqa: B023
     return found
 
 def main(a):
@@ -95,6 +107,7 @@ def main(a):
                     max_gflop=a.max_gflop, max_gb=a.max_gb, wait_policy=policy or 'default', device=torch.cuda.get_device_name() if a.device == 'cuda' else 'cpu')
     cache = ResultCache(a.runs or Path('runs/what_waits' + '_tiny' * a.tiny), settings)
     rounds = []
+    warm_up(layers, d, *max(work, key=work.get), threads, a.device)
     try:
         with tqdm(total=num_rounds * sum(work.values()), unit='GFLOP', bar_format='{percentage:3.0f}% |{bar}| {elapsed} of about {elapsed}+{remaining}') as bar:
             for i in range(num_rounds):
