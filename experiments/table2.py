@@ -15,10 +15,11 @@ that matters, five seeds, paired. Predicted: confirmed at convergence, undecided
 
     python experiments/table2.py --data data/multi30k --out nbs/results/table2.json      # --workers 12 shares one GPU
 
-Each run is written down when it ends: interrupted, the same command goes on. With --minutes no run begins after that time.
+Each run is written down when it ends: interrupted, the same command goes on. With --minutes no run begins after that time; the record
+says which are missing.
 """
-import argparse, gc, json, multiprocessing, os, shutil, sys, threading, time
-from concurrent.futures import ProcessPoolExecutor
+import argparse, gc, json, multiprocessing, os, shutil, sys, time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,9 +34,11 @@ from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.training.distributed import _exit_if_parent_dies
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.training.trainer import train
 from annotated_transformer.utils.plotting import n_parameters
+from annotated_transformer.utils.validation import NonFiniteError
 from recording import ResultCache, provenance
 
 SYSTEMS = {          # recipe, and the width that gives about four million parameters
@@ -59,16 +62,12 @@ def every_fourth(steps_per_epoch, n_sentences, model, run_dir, step):
 
 def run_one(a, system, epochs, seed, final, **changes):
     "Train once, in a worker; what there is to say of the run. A final run is scored, too."
-    torch.set_num_threads(1)
-    sys.stderr = open(os.devnull, 'w')                             # progress bars of all workers
-    run = a.runs / (f'{system} seed {seed} ' + ' '.join(f'{k} {v:g}' for k, v in changes.items()) + ' final' * final)
+    run = a.runs / (f'{system} {epochs} epochs seed {seed} ' + ' '.join(f'{k} {v:g}' for k, v in changes.items()) + ' final' * final)
     per_epoch = steps_of_epoch(a.runs / f'prepared {system}', recipe_of(system))
     recipe = recipe_of(system, seed=seed, max_steps=4 if a.tiny else epochs * per_epoch, **changes)
     start, n_sentences = time.time(), 20 if a.tiny else 1014
     try: train(recipe, CORPUS, run, a.data, resume=True, callback=partial(every_fourth, per_epoch, n_sentences) if final else None)
-    except Exception as e:
-        if type(e).__name__ != 'NonFiniteError': raise
-        return dict(changes, seed=seed, diverged=str(e), valid_loss=float('inf'), curve=[])
+    except NonFiniteError as e: return dict(changes, seed=seed, diverged=str(e), valid_loss=float('inf'), curve=[])
     metrics = RunDirectory(run).metrics()
     curve = [(m['step'], m['valid_loss']) for m in metrics if 'valid_loss' in m]
     found = dict(changes, seed=seed, steps=curve[-1][0], valid_loss=min(loss for _, loss in curve), curve=curve, stopped_early=curve[-1][0] < recipe.schedule.max_steps,
@@ -118,44 +117,34 @@ class Schedule:
     def results(self, system, jobs, epochs, final=False):
         "The results of runs side by side; None for one that had no time to begin."
         def one(job):
-            name = f'{system}, ' + ', '.join(f'{k} {v:g}' for k, v in job.items()) + ', final' * final
-            if not self.cache.has(name):
-                if time.time() > self.end: return
-                found = self.pool.submit(run_one, self.a, system, epochs, final=final, **job).result()
-                self.cache.get_or_compute(name, lambda: found)
-            return self.cache.get_or_compute(name, None, quiet=True)
-        threads = []
-        out = [None] * len(jobs)
-        for i, job in enumerate(jobs):
-            def call(i=i, job=job): out[i] = one(job)
-            threads.append(threading.Thread(target=call)); threads[-1].start()
-        for t in threads: t.join()
-        return out
+            name = f'{system}, {epochs} epochs, ' + ', '.join(f'{k} {v:g}' for k, v in job.items()) + ', final' * final
+            if not self.cache.has(name) and time.time() > self.end: return
+            return self.cache.get_or_compute(name, lambda: self.pool.submit(run_one, self.a, system, epochs, final=final, **job).result())
+        with ThreadPoolExecutor(len(jobs)) as threads: return [*threads.map(one, jobs)]
 
     def tune(self, system):
-        "Rate, then dropout and warm-up: the tried runs, and the best settings."
-        pick = lambda runs, key: min((r for r in runs if r), key=lambda r: r['valid_loss'])[key]
+        "Rate, then dropout and warm-up: the runs, and the best settings; None where time was too short."
+        pick = lambda runs, key: min(runs, key=lambda r: r['valid_loss'])[key]
         base = dict(seed=TUNING_SEED, P_drop=DROPOUTS[1], warmup_steps=WARMUPS[0])
-        starts = self.results(system, [base | dict(peak_lr=rate) for rate in RATES], TUNE_START)
+        if None in (starts := self.results(system, [base | dict(peak_lr=rate) for rate in RATES], TUNE_START)): return
         base |= dict(peak_lr=pick(starts, 'peak_lr'))
-        full = self.results(system, [base | dict(P_drop=p) for p in DROPOUTS] + [base | dict(warmup_steps=WARMUPS[1])], TUNE)
-        if not any(full): return starts, None
-        same = lambda key: [r for r in full if r and all(r[k] == base[k] for k in base if k != key)]
-        best = dict(peak_lr=base['peak_lr'], P_drop=pick(same('P_drop'), 'P_drop'), warmup_steps=pick(same('warmup_steps'), 'warmup_steps'))
-        return starts + full, best
+        *drops, longer = full = self.results(system, [base | dict(P_drop=p) for p in DROPOUTS] + [base | dict(warmup_steps=WARMUPS[1])], TUNE)
+        if None in full: return
+        return starts + full, dict(peak_lr=base['peak_lr'], P_drop=pick(drops, 'P_drop'), warmup_steps=pick([drops[1], longer], 'warmup_steps'))
 
     def system(self, system):
-        tried, best = self.tune(system)
-        if best is None: return
-        seeds = range(1 if self.a.tiny else SEEDS)
-        runs = self.results(system, [best | dict(seed=s) for s in seeds], EPOCHS, final=True)
-        self.found[system] = dict(tried=tried, best=best, runs=runs)
+        if not (tuned := self.tune(system)): return
+        runs = self.results(system, [tuned[1] | dict(seed=seed) for seed in range(1 if self.a.tiny else SEEDS)], EPOCHS, final=True)
+        return dict(tried=tuned[0], best=tuned[1], runs=[r for r in runs if r])
 
     def run(self):
-        self.found, threads = {}, [threading.Thread(target=self.system, args=(s,)) for s in SYSTEMS]
-        for t in threads: t.start(); time.sleep(.1)                             # the slowest first
-        for t in threads: t.join()
-        return self.found
+        with ThreadPoolExecutor(len(SYSTEMS)) as threads: found = dict(zip(SYSTEMS, threads.map(self.system, SYSTEMS)))
+        return {s: f for s, f in found.items() if f}
+
+def start_worker():
+    torch.set_num_threads(1)
+    sys.stderr = open(os.devnull, 'w')                             # progress bars of all workers
+    _exit_if_parent_dies()
 
 def main(a):
     torch.set_num_threads(1)
@@ -163,14 +152,15 @@ def main(a):
     settings = dict(rates=RATES, dropouts=DROPOUTS, warmups=WARMUPS, tune_start=TUNE_START, tune=TUNE, epochs=EPOCHS, tiny=a.tiny)
     cache = ResultCache(a.runs / 'parts', json.loads(json.dumps(settings)))
     if a.costs: return print({s: f'{c["seconds"]:.4f} s' for s, c in cache.get_or_compute(f'cost {a.costs}', lambda: step_costs(a, a.costs, 2 if a.tiny else 20)).items()})
-    with ProcessPoolExecutor(a.workers, mp_context=multiprocessing.get_context('spawn')) as pool: found = Schedule(a, cache, pool).run()
-    missing = [s for s in SYSTEMS if s not in found or None in found[s]['runs']]
-    for s, f in found.items(): print(f'{s:<22}', f['best'], ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in f['runs'] if r and 'diverged' not in r))
-    if missing: print('not finished: ' + ', '.join(missing)); return
+    with ProcessPoolExecutor(a.workers, multiprocessing.get_context('spawn'), start_worker) as pool: found = Schedule(a, cache, pool).run()
+    missing = {s: SEEDS - len(found[s]['runs']) if s in found else SEEDS for s in SYSTEMS}
+    for s, f in found.items(): print(f'{s:<22}', f['best'], ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in f['runs'] if 'diverged' not in r))
+    if any(missing.values()): print('runs that are missing:', missing)
+    if not a.out: return
     costs = {d: cache.get_or_compute(f'cost {d}', lambda: step_costs(a, 'cpu', 20)) for d in ('cpu', 'cuda') if d == 'cpu' or cache.has('cost cuda')}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'sacremoses') | dict(
-        corpus='_'.join(CORPUS), edges=LENGTH_BIN_EDGES, costs=costs, systems=found) | settings
-    if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+        corpus='_'.join(CORPUS), edges=LENGTH_BIN_EDGES, missing=missing, costs=costs, systems=found) | settings
+    a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')

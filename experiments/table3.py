@@ -102,10 +102,10 @@ def score(run, recipe):
 def tune(store, runs, a):
     "The best settings of base: norm and rate from the grid, then a longer warm-up. Processes share the runs."
     def best_of(trials):
-        for i, trial in enumerate(trials):
+        for trial in trials:
             name = '-'.join(map(str, trial.values()))
             if (part := store / f'tune-{name}.json').exists(): continue
-            try: train(recipe := table3_recipe('base', **a.changes | trial | dict(seed=TUNING_SEED)), a.corpus, run := runs / f'tune_{name}', a.data, resume=True)
+            try: train(table3_recipe('base', **a.changes | trial | dict(seed=TUNING_SEED)), a.corpus, run := runs / f'tune_{name}', a.data, resume=True)
             except RunLockedError: continue
             except NonFiniteError: loss = 1e9
             else: loss = RunDirectory(run).metrics()[-1]['valid_loss']
