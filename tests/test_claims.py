@@ -128,7 +128,7 @@ PLANTED = [   # page, cells, claim, word, results
     ('lab/why_divide', ['saturation-check'], 'C3.2h', 'undecided', gradient(1, 1, 1, .9, .5)),
     ('lab/why_divide', ['saturation-check'], 'C3.2h', 'contradicted', gradient(1, 1, 1, 1, 1)),
     ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'confirmed', dict(spent={16: (1, 2, 2), 64: (1, 9, 9)})),
-    ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'undecided', dict(spent={16: (1, .5, .5), 64: (1, 9, .5)})),
+    ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'undecided', dict(spent={16: (1, .5, 2), 64: (1, 9, 2)})),
     ('lab/why_divide', ['cost-verdict'], 'C3.2i', 'contradicted', dict(spent={16: (1, .1, .1), 64: (1, .9, .1)})),
     ('lab/why_divide', ['learn-verdict'], 'C3.2g', 'confirmed', lookups(.01, 1., 1.)),
     ('lab/why_divide', ['learn-verdict'], 'C3.2g', 'contradicted', lookups(.5, 1., 1.)),

@@ -36,11 +36,11 @@ def _check_project(
 ) -> bool:             # whether all are right
     "Check tasks, print one line for each, and the next one to do."
     choices, code = _TASKS, project / 'my_transformer'
-    if (project / f'{_VERSIONS[0].name}.py').is_file(): choices, code = (
+    if any((project / f'{t.name}.py').is_file() for t in _VERSIONS): choices, code = (
         _VERSIONS, project)
     elif not (project / 'tests' / 'adapters.py').is_file(): raise UserError(
-        f'{project} is not a project of the course: '
-        f'run transformer_course new {project}')
+        f'{project} is not a project of the course: run transformer_course new '
+        f'{project}, or transformer_course mend {project}')
     selected, unfinished = [_get_task(task, choices)] if task else choices, []
     needed = [t for t in choices if t in selected
               or any(t.name in other.needs for other in selected)]

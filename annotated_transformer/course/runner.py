@@ -58,7 +58,8 @@ def _load_parts(
         try: module = importlib.import_module(module_name)
         except ModuleNotFoundError as e:
             if not f'{module_name}.'.startswith(f'{e.name}.'): raise
-            raise _Fault(f'there is no module {e.name}, which tests/adapters.py '
+            raise _Fault(f'{e.name}.py is missing' if task.in_one_file else
+                         f'there is no module {e.name}, which tests/adapters.py '
                          f'names for {name}') from None
         if not hasattr(module, attribute): raise _Fault(
             f'{module_name} has no {attribute}: do not rename it'
@@ -120,7 +121,7 @@ def _check_task(
         try: task.check(_load_parts(task))
         except _Fault as e: return _Report('wrong', str(e))
         except (Exception, SystemExit) as e: return _describe_error(e, folder, task)
-    return _Report('right', task.moral)
+    return _Report('right', task.note)
 
 # %% ../../nbs/library/course/runner.ipynb #process
 def _run_worker(

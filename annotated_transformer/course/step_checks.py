@@ -17,7 +17,7 @@ from ..model.loss import label_smoothed_loss
 
 # %% ../../nbs/library/course/step_checks.ipynb #toy-model
 class _ToyModel(nn.Module):
-    "The smallest model that reads source and target; dropout shows the mode."
+    "The smallest model that reads source and target; it records each call."
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.proj = nn.Embedding(9, 4), nn.Linear(4, 9)

@@ -44,7 +44,7 @@ class _Task:
     make_cases: Callable[[], list[_Case]]  # the snapshots
     check: Callable[[_Parts], None]       # raises _Fault
     needs: Sequence[str] = ()             # tasks whose code this one uses
-    moral: str = ''                       # printed when the task is right
+    note: str = ''                        # printed when the task is right
     in_one_file: bool = False             # its file holds all parts
 
     @property

@@ -59,7 +59,7 @@ def _check_version(parts:_Parts) -> None:
 
 _VERSIONS = [
     _Task(f'version_{number:02}', '', '', 20, list, _check_version,
-          moral=f'{fault}; {"a similar fault" if number in _SIMILAR else "it"} '
+          note=f'{fault}; {"a similar fault" if number in _SIMILAR else "it"} '
           f'happened in {_GITHUB}{issue}', in_one_file=True)
     for number, (_, _, fault, issue) in enumerate(_FAULTS, 1)]
 
@@ -80,21 +80,20 @@ def _plot_symptoms() -> Any:   # a figure of matplotlib
     for ax, (name, run) in zip(
             figure.subplots(2, 5, sharex=True, sharey=True).flat, runs.items()):
         for curves, color, label in (right, '.6', 'right'), (run, 'C3', 'version'):
-            for kind, style in ('train', '-'), ('held_out', '--'):
+            for kind, style, field in (('train', '-', 'training loss'),
+                                       ('held_out', '--', 'held-out tokens')):
                 y = curves[kind]
                 every = len(curves['train']) // len(curves['held_out'])
                 if kind == 'train': y = [
                     sum(y[i:i + every]) / every for i in range(0, len(y), every)]
                 x = [every * (i + 1) for i in range(len(y))]
-                ax.plot(x, y, style, color=color, lw=1, label=f'{label}, {kind}')
+                ax.plot(x, y, style, color=color, lw=1, label=f'{label}, {field}')
         ax.set_title(name, fontsize=8)
         ax.tick_params(labelsize=7)
         ax.set_ylim(0, 5)
     figure.supxlabel('step', fontsize=8)
     figure.supylabel('nats per token', fontsize=8)
     handles, labels = ax.get_legend_handles_labels()
-    labels = [label.replace('train', 'training loss').replace(
-        'held_out', 'held-out tokens') for label in labels]
     figure.legend(handles, labels, loc='outside upper center', ncols=4, frameon=False,
                   fontsize=7)
     return figure
