@@ -166,9 +166,9 @@ def optimize_for_training(
     matmul_backend:str='onednn',  # or 'pytorch'
 ) -> nn.Module:                   # the same model
     """Replace linear layers and dropout by versions that are faster on a CPU, and
-    compute the loss in chunks: of 4·d_model tokens, so that the gradient of
-    the weights is small beside the logits, or of four million logits if these are
-    more."""
+    compute the loss in chunks: of 4·d_model tokens (2,048 if the configuration
+    has no d_model), so that the gradient of the weights is small beside the logits,
+    or of four million logits if these are more."""
     if matmul_backend == 'onednn' and is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
     if isinstance(model, Seq2SeqModel) and model.loss_chunk_size is None:

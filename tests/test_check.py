@@ -121,7 +121,7 @@ def misnumbered(root):
 def unlisted(root): save(root/'nbs'/'33_feed_forward.ipynb', '# Feed-forward')
 def gone(root): (root/'nbs'/'32_attention.ipynb').unlink()
 def old_readme(root): edit(root/'nbs'/'index.ipynb', 0, source=['# Another title\n', '\n', '> Small.'])
-def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core recieves\n', '\n', '> Twice.'])
+def misspelt(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core rec' 'ieves\n', '\n', '> Twice.'])        # in two: this file is checked as well
 
 def more(root, text): edit(root/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', text])
 def dead_link(root): more(root, 'See [there](33_gone.ipynb).')

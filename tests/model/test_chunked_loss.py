@@ -90,7 +90,7 @@ def test_bfloat16():
     assert error(5) < 1.5 * error(None)
 
 def test_compiled_and_with_accumulated_gradients():
-    "`torch.compile` compiles the model and leaves the loss alone; twice half a batch is the batch."
+    "Within a compiled function, and from two halves of a batch, the gradient is that of the batch."
     torch.manual_seed(1)
     model, (src, tgt) = Transformer(SMALL).double(), batch()
     whole = gradients(model, src, tgt)[1:]
