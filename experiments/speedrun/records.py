@@ -15,7 +15,7 @@ from annotated_transformer.cli.main import _exit_on_user_error
 from annotated_transformer.recipe import flatten_recipe
 from annotated_transformer.utils.io import _sha256_file
 from annotated_transformer.utils.validation import UserError
-from speedrun import CORPUS, HERE, RULES, TARGET, entry_files, hours, load_entry, recent_bleu
+from speedrun import CORPUS, HERE, TARGET, entry_files, hours, load_entry, recent_bleu
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.error = _exit_with_usage_error
@@ -126,15 +126,16 @@ def clock_text(log):
 def finished_text(runs):
     "What two finished runs of the published recipe show, and what they do not."
     if not runs: return 'Not scored yet.'
-    old = [read(RESULTS / f"multi30k_en_de_seed{r['seed']}.json") for r in runs]
-    first = [next((m['step'] for m in o['runs'][0]['metrics'] if m.get('valid_bleu', 0) >= TARGET), None) for o in old]
-    lines = []
-    for r, o, f in zip(runs, old, first):
+    record = read(RESULTS / 'multi30k_en_de_seeds.json')
+    trained = {run['seed']: (run, hours) for run, hours in zip(record['runs'], record['hours'])}
+    lines, wall = [], [trained[r['seed']][1] for r in runs]
+    for r in runs:
+        run, wall_hours = trained[r['seed']]
+        first = next((m['step'] for m in run['metrics'] if m.get('valid_bleu', 0) >= TARGET), None)
         apart, threes = ([g(window) for window in zip(*(r['bleu'][i:] for i in range(n)))] for n, g in ((2, lambda pair: abs(pair[0] - pair[1])), (3, mean)))
-        lines.append(f"- Seed {r['seed']}: {o['hours'][0]:.1f} wall-clock hours for {o['runs'][0]['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {f:,}. BLEU of all "
+        lines.append(f"- Seed {r['seed']}: {wall_hours:.1f} wall-clock hours for {run['updates']:,} steps. BLEU of 100 captions was first {TARGET:g} or more at step {first:,}. BLEU of all "
                      f"{r['n_valid']:,} by the {len(r['steps'])} checkpoints of steps {r['steps'][0]:,} to {r['steps'][-1]:,}: {mean_and_sd(r['bleu'])}, from {min(r['bleu']):.2f} to {max(r['bleu']):.2f}; "
                      f'neighbours differ by {mean(apart):.2f} in the mean and {max(apart):.2f} at most; means of three in a row: {min(threes):.2f} to {max(threes):.2f}.')
-    wall = [o['hours'][0] for o in old]
     return '\n'.join([*lines, '', f'Equal work took {min(wall):.1f} and {max(wall):.1f} hours by the wall clock: {100 * (max(wall) / min(wall) - 1):.0f} % more on one machine, with other work beside it.'])
 
 def readme(text):
