@@ -1,7 +1,7 @@
 """Table 2 in miniature, trained to convergence: recurrent networks, ByteNet, ConvS2S and the Transformer on the captions of Multi30k.
 
 All have about four million parameters, the same tokens in the same batches, the same loop and the same search. Peak of the learning
-rate, dropout and warm-up are chosen for each system on the validation captions, from the same values, by seven runs of seed 100:
+rate, dropout and warm-up are chosen for each system on the validation captions, from the same values, by eight runs of seed 100:
 the rate after TUNE_START epochs, then dropout and warm-up by runs of TUNE epochs. Then each is trained with SEEDS seeds until its validation
 loss has not fallen for four epochs, at most EPOCHS. The mean of the last five checkpoints translates test_2016_flickr with beam 4
 and α 0.6; every fourth epoch the validation captions are translated greedily, so that quality can be read at any cost.
