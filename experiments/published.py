@@ -1,5 +1,5 @@
 """The published score of Multi30k, English to German: are runs of the recipe `multi30k_tiny` as good, and what does each step of evaluation add?
-The runs may have other languages of the corpus, for which nothing is published.
+The runs may have other languages of the corpus, with which nothing published is compared.
 
 Reported is one setting, fixed beforehand: the mean of the last ten checkpoints, beam 5, α 0.6, on test_2016_flickr. What other
 settings would give is measured on the *validation* captions, which nobody reports, so that nothing is chosen by the test. (A run whose
