@@ -1,0 +1,58 @@
+"""The book in numbers: words, visible cells and what they end in, a chapter a line.
+
+    python tools/book.py             all chapters
+    python tools/book.py 32 40       those whose names begin so
+
+Words are prose: no code, formulas, tables or solutions. A visible cell that neither defines nor imports should end in something to
+see; a cell that only asserts belongs to the tests. The limits are 2,600 words and 40 visible cells a chapter, 50,000 words in all.
+"""
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_PROSE = r'^(```|~~~).*?^\1', r'\$\$.*?\$\$', r'\$[^$\n]+\$', r'^\|.*$', r'^:::.*$', r'<[^>\n]+>', r'\]\([^)\s]*\)', r'^!\[.*$', r'\{[#.][^}\n]*\}'
+DEFINES = ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom
+
+def chapters(begins=()):
+    "Notebooks of the book: those whose names begin with the number of a section."
+    return [p for p in sorted((ROOT / 'nbs').glob('[0-9]*.ipynb')) if not begins or p.name.startswith(tuple(begins))]
+
+def source(cell): return ''.join(cell['source'])
+
+def prose(markdown):
+    "The words of a text cell."
+    for pattern in NOT_PROSE: markdown = re.sub(pattern, ' ', markdown, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"[^\W_][\w'’.,–-]*", markdown)
+
+def is_visible(cell): return cell['cell_type'] == 'code' and not re.search(r'^#\| *(hide$|export\b|include: *false|default_exp)', source(cell), re.MULTILINE)
+
+def statements(cell):
+    "The statements of a code cell; none of a cell of a shell or of magics."
+    try: return ast.parse(source(cell)).body
+    except SyntaxError: return []
+
+def only_asserts(cell): return bool(body := statements(cell)) and not cell['outputs'] and isinstance(body[-1], ast.Assert | ast.Expr)
+
+def is_shown(cell): return bool(cell['outputs']) or bool(re.search(r'^#\| *(slow|gpu|eval: *false)', source(cell), re.MULTILINE))
+
+def report(path):
+    "Of a chapter: words, visible cells, cells that should show something, those that do, those that only assert."
+    cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+    visible = [c for c in cells if is_visible(c)]
+    should = [c for c in visible if not any(isinstance(s, DEFINES) for s in statements(c))]
+    return dict(words=sum(len(prose(source(c))) for c in cells if c['cell_type'] == 'markdown'), cells=len(visible), should=len(should),
+                shown=sum(map(is_shown, should)), asserts=[c['id'] for c in visible if only_asserts(c)], silent=[c['id'] for c in should if not is_shown(c)])
+
+def main(*begins):
+    rows = {p.stem: report(p) for p in chapters(begins)}
+    print(f'{"chapter":26} words  cells  show something  only assert')
+    for name, r in rows.items():
+        print(f'{name:26} {r["words"]:5,}  {r["cells"]:5}  {r["shown"]:4} of {r["should"]:3}     {" ".join(r["asserts"])}')
+    total = {key: sum(r[key] for r in rows.values()) for key in ('words', 'cells', 'should', 'shown')}
+    print(f'{len(rows)} chapters: {total["words"]:,} words, {total["cells"]} visible cells; of {total["should"]} that should show something '
+          f'{total["shown"]} do ({total["shown"] / max(1, total["should"]):.1%}); {sum(len(r["asserts"]) for r in rows.values())} only assert')
+
+if __name__ == '__main__': main(*sys.argv[1:])
