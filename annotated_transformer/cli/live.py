@@ -9,22 +9,28 @@ __all__ = ['transformer_live']
 from pathlib import Path
 from .main import main
 from ..utils.io import _check_output_path, atomic_write_text
+from ..inference.evaluation import load_test_split
+from ..run_directory import RunDirectory
 from ..web.live import build_live_page
+from ..web.translator_page import build_translator_page
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/cli/live.ipynb #transformer-live
 def transformer_live(
-    run_dir:str,         # run directory of a Transformer trained on raw text
+    run_dir:str,         # run directory of a Transformer
     output:str,          # .html file to write
     small:bool=False,    # write a compact page
     bits:int|None=None,  # bits per weight: 32, 16 or 8; if omitted 16 (--small: 8)
 ) -> None:
     """Write a trained Transformer as a web page that runs it in the browser: it
-    translates, shows the attention weights, and can be edited."""
+    translates, shows the attention weights, and parts can be taken away. A model of
+    lower-cased Moses tokens becomes a page without experiments, in 8 bits."""
     if Path(output).suffix != '.html': raise UserError(
         f'{output}: the file must end in .html')
     _check_output_path(output)
-    view = build_live_page(run_dir, small, bits)
+    if RunDirectory(run_dir).config['preprocessing'] == 'raw':
+        view = build_live_page(run_dir, small, bits)
+    else: view = build_translator_page(run_dir, load_test_split(run_dir)[0][:5])
     head = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>A Transformer to take apart</title><link rel="icon" href="data:,"><style>

@@ -4,7 +4,8 @@ const attention = (Q, K, V, mask, root) => {       // softmax(QKᵀ/√d_k)V, Eq
     K.map((k, j) => mask(i, j) ? dot(q, k) / root : -Infinity)))
   const output = weights.map(w => {                // Σⱼ wⱼ Vⱼ
     const y = new Float32Array(V[0].length)
-    w.forEach((share, j) => V[j].forEach((v, d) => { y[d] += share * v }))
+    for (let j = 0; j < w.length; j++)
+      for (let d = 0; d < y.length; d++) y[d] += w[j] * V[j][d]
     return y
   })
   return [output, weights]

@@ -6,7 +6,7 @@
 __all__ = ['ablate', 'ablation_study']
 
 # %% ../../nbs/library/web/browser.ipynb #imports
-import base64, math
+import base64, math, re
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -32,7 +32,7 @@ def _read_web_file(
 
 # the model as one program
 _MODEL_JS = [_read_web_file(f'{name}.js') for name in (
-    'tensors', 'attention', 'layers', 'decode', 'search', 'tokens', 'weights')]
+    'tensors', 'attention', 'layers', 'decode', 'search', 'tokens', 'moses', 'weights')]
 
 # %% ../../nbs/library/web/browser.ipynb #quantize
 def _quantize(
@@ -99,6 +99,25 @@ def _serialize_tokenizer(
         raise UserError('the page needs a tokenizer of byte pairs of raw text, shared '
                         'by source and target: this is another')
     return dict(pieces=tokens, scores=scores)
+
+# %% ../../nbs/library/web/browser.ipynb #serialize-moses
+def _serialize_moses(
+    lang:str,          # of the source; the page has the rules of English apostrophes
+) -> dict[str, list]:  # as `preprocess` in moses.js reads it
+    "The substitutions of Moses' normaliser and the words that a full stop belongs to."
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+    if lang != 'en': raise UserError(
+        f'the page prepares English text, and the source is {lang!r}: choose a model '
+        'that translates from English, or one of raw text')
+    tokenizer = MosesTokenizer(lang=lang)
+    words = [w.partition(' ') for w in tokenizer.NONBREAKING_PREFIXES if w.islower()
+             or tokenizer.has_numeric_only(w) and w.partition(' ')[0].islower()]
+    return dict(
+        rules=[[pattern, re.sub(r'\\g<(\d)>', r'$\1', text)] for pattern, text in
+               MosesPunctNormalizer(lang=lang).substitutions],
+        prefixes=[word for word, _, numeric in words if not numeric],
+        numeric=[word for word, _, numeric in words if numeric])
+
 
 # %% ../../nbs/library/web/browser.ipynb #no-cache-model
 class _NoCacheModel(Seq2SeqModel):
@@ -207,17 +226,21 @@ def _quantize_model(
 
 def _serialize_model(
     translator:Translator,  # of a Transformer
-    sentences:list[str],    # as for `_serialize_tokenizer`
+    sentences:list[str],    # raw text, prepared as for `_serialize_tokenizer`
     bits:int=16,            # as for `_pack_weights`
 ) -> dict[str, Any]:        # as `load` in weights.js reads it
     """Sizes, tokenizer and weights.
-    Raises as `_serialize_tokenizer` and `_pack_weights`."""
+    Raises as `_serialize_tokenizer`, `_serialize_moses` and `_pack_weights`."""
     model, t = cast(Transformer, translator.models[0]), translator.tokenizer
     c, (d_k, d_v) = model.config, model.config.head_dims
     sizes = dict(N=c.N, h=c.h, d_model=c.d_model, d_k=d_k, d_v=d_v, norm=c.norm,
                  positions=c.positions)
     ids = dict(pad=t.pad_id, unk=t.unk_id, bos=t.bos_id, eos=t.eos_id)
-    return dict(model=sizes | ids | dict(longest=model.max_target_length),
+    moses = translator.config['preprocessing'] == 'moses_lc'
+    lang = translator.config['source_lang']
+    rules = dict(moses=_serialize_moses(lang)) if moses else {}
+    sentences = translator.preprocess(sentences, 'source')
+    return dict(model=sizes | ids | rules | dict(longest=model.max_target_length),
                 **_serialize_tokenizer(t, sentences), **_pack_weights(model, bits))
 
 # %% ../../nbs/library/web/browser.ipynb #ablation-study

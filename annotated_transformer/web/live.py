@@ -52,6 +52,7 @@ def build_live_page(
 # %% ../../nbs/81_live.ipynb #page-parts
 _NUMBERS_JS, _PAGE_JS, _FORM_HTML, _STYLE_CSS = map(
     _read_web_file, ('numbers.js', 'page.js', 'form.html', 'style.css'))
+_PAGE_JS = _read_web_file('elements.js') + _PAGE_JS
 
 # %% ../../nbs/81_live.ipynb #wrong-place
 #| code-fold: true

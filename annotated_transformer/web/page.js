@@ -1,14 +1,3 @@
-const make = (tag, attributes = {}, ...children) => {
-  const svg = ['svg', 'line'].includes(tag) && 'http://www.w3.org/2000/svg'
-  const e = svg ? document.createElementNS(svg, tag) : document.createElement(tag)
-  for (const [k, v] of Object.entries(attributes)) {
-    if (k.startsWith('on')) e.addEventListener(k.slice(2), v)
-    else if (v === true) e.setAttribute(k, '')
-    else if (v !== false && v !== null) e.setAttribute(k, v)
-  }
-  e.append(...children.flat())
-  return e
-}
 const shown = piece => piece.replaceAll('▁', '␣')
 const percent = p => p < .01 ? '< 1 %' : `${Math.round(100 * p)} %`
 const differing = (text, right) => {               // before, what differs, after
@@ -45,19 +34,6 @@ const start = (view, data, base64) => {
       throw fault
     }
   }
-  const inSlices = (work, done, budget = 20) => {    // a generator, until it is stopped
-    let stopped = false
-    const go = guard(() => {
-      const until = performance.now() + budget
-      while (!stopped) {
-        const {value, done: end} = work.next()
-        if (end) return done(value)
-        if (performance.now() > until) return setTimeout(go)
-      }
-    })
-    go()
-    return () => { stopped = true }
-  }
   const ask = guard(() => {
     stop()
     const {text, n, says, stop: refused} = understand(m, data, field.value)
@@ -73,7 +49,7 @@ const start = (view, data, base64) => {
         yield
       }
     }
-    stop = inSlices(work(), y => {
+    stop = inSlices(guard, work(), y => {
       const ids = [...y.ids, m.eos]
       Object.assign(state, {n, src, says, y, ids, steps, right: rightFor(text, n),
         step: Math.min(state.step, ids.length - 1), written: detokenise(m, y.ids),
@@ -283,7 +259,7 @@ const start = (view, data, base64) => {
         yield
       }
     }
-    const later = setTimeout(() => { halt = inSlices(work(), drawScore) }, 150)
+    const later = setTimeout(() => { halt = inSlices(guard, work(), drawScore) }, 150)
     halt = () => clearTimeout(later)
   }
   const change = guard(() => {                     // the answer first

@@ -1,3 +1,13 @@
+const largest = (p, k, may) => {                   // indices of the k largest, in order
+  const best = []
+  for (let i = 0; i < p.length; i++) {
+    if (!may(i) || best.length == k && !(p[i] > p[best[k - 1]])) continue
+    let at = Math.min(best.length, k - 1)
+    for (; at && p[i] > p[best[at - 1]]; at--) best[at] = best[at - 1]
+    best[at] = i
+  }
+  return best
+}
 const beamSearch = function* (m, src, beam = 4, alpha = .6, extra = 50) {     // §6.1
   const limit = Math.min(src.length + extra, m.longest || Infinity)
   const penalty = length => ((5 + length) / 6) ** alpha
@@ -8,10 +18,9 @@ const beamSearch = function* (m, src, beam = 4, alpha = .6, extra = 50) {     //
     for (const y of live) {
       const [logits, state] = decode(m, y.ids, y.state)
       const p = logSoftmax(logits[logits.length - 1])
-      p.forEach((logP, token) => {
-        const may = t < limit ? token != m.bos && token != m.pad : token == m.eos
-        if (may) total.push({y, token, state, p, logProb: y.logProb + logP})
-      })
+      const may = token => t < limit ? token != m.bos && token != m.pad : token == m.eos
+      for (const token of largest(p, 2 * beam, may))
+        total.push({y, token, state, p, logProb: y.logProb + p[token]})
       yield
     }
     const best = total.sort((a, b) => b.logProb - a.logProb).slice(0, 2 * beam)

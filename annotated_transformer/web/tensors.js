@@ -21,10 +21,14 @@ const softmax = scores => {                        // exp(sᵢ) / Σⱼ exp(sⱼ
   const sum = e.reduce((a, b) => a + b, 0)
   return Float32Array.from(e, v => v / sum)
 }
-const logSoftmax = scores => {
-  const most = scores.reduce((a, b) => Math.max(a, b))
-  const sum = scores.reduce((a, s) => a + Math.exp(s - most), 0)
-  return Array.from(scores, s => s - most - Math.log(sum))
+const logSoftmax = scores => {                     // sᵢ − log Σⱼ exp(sⱼ)
+  const p = Float64Array.from(scores)
+  let most = -Infinity, sum = 0
+  for (let i = 0; i < p.length; i++) if (p[i] > most) most = p[i]
+  for (let i = 0; i < p.length; i++) sum += Math.exp(p[i] - most)
+  const logZ = most + Math.log(sum)
+  for (let i = 0; i < p.length; i++) p[i] -= logZ
+  return p
 }
 const layerNorm = (X, gain, bias, eps = 1e-5) => X.map(x => {
   const mean = x.reduce((a, v) => a + v, 0) / x.length

@@ -5,7 +5,6 @@
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -13,8 +12,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import browsers
 import pytest
 import torch
+from browsers import NODE, with_node
 from helpers import number_lines
 from torch.nn.utils.rnn import pad_sequence
 
@@ -28,20 +29,13 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.web.browser import _list_ablations, _MODEL_JS, _serialize_model, _pack_weights, _quantize_model, ablate, _translate_ablated
 from annotated_transformer.web.live import build_live_page, _NUMBERS_JS
 
-NODE = shutil.which('node')
-with_node = pytest.mark.skipif(not NODE, reason='there is no node on this machine')
-
 def in_node(translator, question, given=None, bits=32):
     "What JavaScript returns that has the model `m` and what is `given`."
     data = _serialize_model(translator, ['a b'], bits)
     program = ''.join((*_MODEL_JS, _NUMBERS_JS)) + f'''
-const drain = g => {{ for (;;) {{ const {{value, done}} = g.next(); if (done) return value }} }}
 const scores = pairs => pairs.flatMap(([x, y]) => decode(m, y, begin(m, x))[0]).map(row => [...row])
-const data = {json.dumps(data)}, m = load(data, data.base64), given = {json.dumps(given)}
-console.log(JSON.stringify((() => {{ {question} }})()))'''
-    said = subprocess.run([NODE], input=program, capture_output=True, text=True, timeout=900)
-    assert said.returncode == 0, said.stderr[-2000:]
-    return json.loads(said.stdout)
+const data = {json.dumps(data)}, m = load(data, data.base64)'''
+    return browsers.in_node(program, given, question)
 
 def ids_of(translator, sources, targets):
     t = translator.tokenizer

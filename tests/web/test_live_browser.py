@@ -1,11 +1,9 @@
 """The live page in Chromium, where there is one: what a reader does, and every click after every other one; each answer is the model's own to the number shown."""
 import json
-import re
-import shutil
-import subprocess
-from html import escape, unescape
+from html import escape
 
 import pytest
+from browsers import in_chromium, with_chromium
 from helpers import TRAINED_OVERRIDES, number_lines, write_files
 
 from annotated_transformer.cli.live import transformer_live
@@ -15,8 +13,7 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.web.browser import _MODEL_JS, _translate_ablated
 from annotated_transformer.web.live import _NUMBERS_JS
 
-CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium on this machine')
+pytestmark = with_chromium
 
 @pytest.fixture(scope='module')
 def two_layers(tmp_path_factory):
@@ -28,15 +25,6 @@ def two_layers(tmp_path_factory):
 def page_of(run_dir, folder, small):
     transformer_live(str(run_dir), str(folder / 'live.html'), small, 16)
     return (folder / 'live.html').read_text()
-
-def in_chromium(folder, page):
-    "What the script of a page left in the document when it was done."
-    (folder / 'page.html').write_text(page)
-    quiet = '--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --disable-background-networking --disable-component-update --virtual-time-budget=3000000'
-    said = subprocess.run([CHROMIUM, *quiet.split(), f'--user-data-dir={folder / "profile"}', '--dump-dom', (folder / 'page.html').as_uri()], capture_output=True, text=True, timeout=300)
-    found = re.search('SAID(.*)END', said.stdout, re.DOTALL)
-    assert found, said.stdout[-1000:] + said.stderr[-1000:]
-    return json.loads(unescape(found[1]))
 
 # ---- a reader with a screen of 390 pixels
 
