@@ -13,6 +13,7 @@ import torch
 from ..data.tokenizer import Tokenizer, _tokenizer_files
 from ..model.pretrained import _diff_settings, save_weights
 from ..model.seq2seq import Seq2SeqModel, get_architecture
+from .released_models import _find_model
 from ..run_directory import RunDirectory, load_model
 from ..utils.io import (
     _create_output_dir, _sha256_file, atomic_write_text)
@@ -37,14 +38,15 @@ def _check_ensemble(runs:list[RunDirectory]) -> None:
 
 # %% ../../nbs/library/inference/saved_models.ipynb #load-models
 def _load_models(
-    run_dirs:Sequence[str|os.PathLike],  # several are an ensemble
+    # or names of released models; several are an ensemble
+    run_dirs:Sequence[str|os.PathLike],
     weights:str,                         # as for `load_model`
     device:str|torch.device|None,        # None: GPU if available
 # the models, their tokenizer, the configuration of the first
 ) -> tuple[list[Seq2SeqModel], Tokenizer, dict[str, Any]]:
     """Open run directories. Raises the same errors as `load_model`, and ValueError if
     the models do not form an ensemble."""
-    runs = [RunDirectory(d) for d in run_dirs]
+    runs = [RunDirectory(_find_model(d)) for d in run_dirs]
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     config, tokenizer = runs[0].config, [run.tokenizer for run in runs][0]
     _check_ensemble(runs)
