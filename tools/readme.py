@@ -8,8 +8,8 @@ from nbconvert import MarkdownExporter
 IMAGES = 'nbs/images/readme'
 DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.MULTILINE)
 CALLOUT = re.compile(r'^::: *\{\.callout-(\w+)(?: title="(.*?)")?.*?\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
-SITE_ONLY = re.compile(r'^::: *\{\.content-visible when-format="html"\}\n.*?\n:::$', re.MULTILINE | re.DOTALL)
-README_ONLY = re.compile(r'^::: *\{\.content-visible unless-format="html"\}\n(.*?)\n:::$', re.MULTILINE | re.DOTALL)
+SITE_ONLY = re.compile(r'^(:{3,}) *\{\.content-visible when-format="html"\}\n.*?\n\1$', re.MULTILINE | re.DOTALL)
+README_ONLY = re.compile(r'^(:{3,}) *\{\.content-visible unless-format="html"\}\n(.*?)\n\1$', re.MULTILINE | re.DOTALL)
 SECTIONS = {'The book': '[0-9]*.ipynb', 'Predecessors': 'predecessors/*.ipynb', 'Experiments': 'lab/*.ipynb', 'Guides': 'guide/*.ipynb',
            'The library': 'library/**/*.ipynb'}
 LINK = re.compile(r'(\]\()(?!\w+:|[/#])([^)\s]+)(\))')
@@ -24,7 +24,7 @@ def rewrite_links(markdown, site):
         page, _, anchor = m[2].partition('#')
         if not page.endswith('.ipynb'): return m[1] + here + m[3]
         return f'{m[1]}{page_url(page, site)}{"#" * bool(anchor)}{anchor}) <sup>[nb](nbs/{page})</sup>'
-    return LINK.sub(link, CALLOUT.sub(quote, README_ONLY.sub(r'\1', SITE_ONLY.sub('', markdown))))
+    return LINK.sub(link, CALLOUT.sub(quote, README_ONLY.sub(r'\2', SITE_ONLY.sub('', markdown))))
 
 def settings(root):
     config = ConfigParser(interpolation=BasicInterpolation())
