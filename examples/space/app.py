@@ -9,7 +9,7 @@ matplotlib.use('Agg')
 translator = Translator.from_pretrained('multi30k-en-de', device='cpu')
 config = translator.config['model']
 KINDS = {'cross-attention': 'memory', 'encoder': 'encoder', 'decoder': 'decoder'}
-LAYERS, HEADS = range(1, config['N'] + 1), range(1, config['h'] + 1)
+LAYERS, HEADS = [*range(config['N'])], [*range(config['h'])]
 
 def translate(text, beam):
     "The best translations and their scores."
@@ -20,7 +20,9 @@ def translate(text, beam):
 def attend(text, kind, layer, heads):
     "Lines from each query to the tokens that it attends to, coloured by head."
     if not text.strip() or not heads: return None
-    return plot_attention_lines(translator, text, KINDS[kind], layer - 1, [head - 1 for head in heads]).figure
+    figure = plot_attention_lines(translator, text, KINDS[kind], layer, sorted(heads)).figure
+    figure.tight_layout()
+    return figure
 
 with gr.Blocks(title='Attention Is All You Need, as running code') as demo:
     gr.Markdown('# English captions into German\nA Transformer trained on the captions of Multi30k and nothing else, from '
@@ -30,8 +32,8 @@ with gr.Blocks(title='Attention Is All You Need, as running code') as demo:
     table = gr.Dataframe(headers=['German', 'log-probability / length penalty'], interactive=False)
     with gr.Row():
         kind = gr.Radio([*KINDS], value='cross-attention', label='attention')
-        layer = gr.Radio([*LAYERS], value=3, label='layer')
-        heads = gr.CheckboxGroup([*HEADS], value=[*HEADS], label='heads')
+        layer = gr.Radio(LAYERS, value=2, label='layer')
+        heads = gr.CheckboxGroup(HEADS, value=HEADS, label='heads')
     plot = gr.Plot(label='queries left, keys right')
     for event in text.submit, beam.change, demo.load: event(translate, [text, beam], table)
     for event in text.submit, kind.change, layer.change, heads.change, demo.load: event(attend, [text, kind, layer, heads], plot)
