@@ -13,6 +13,7 @@ from ..data.tokenizer import _tokenizer_files
 from ..export.ctranslate2 import to_ctranslate2
 from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
+from ..inference.released_models import _find_model
 from ..model.transformer import Transformer
 from ..run_directory import RunDirectory, load_model, WEIGHTS_FILE
 from ..utils.io import (
@@ -42,7 +43,7 @@ def _write_export(
 
 # %% ../../nbs/library/cli/export.ipynb #transformer-export
 def transformer_export(
-    run_dir:str,                 # run directory
+    run_dir:str,                 # run directory, or the name of a released model
     format:str='ctranslate2',    # ctranslate2, transformers, onnx or safetensors
     # CTranslate2 only: int8, float16, bfloat16 …; float32 if omitted
     quantization:str|None=None,
@@ -59,7 +60,8 @@ def transformer_export(
     validate_fields(dict(format=format), 'format', choices=formats)
     if quantization and format != 'ctranslate2':
         raise UserError(f'--quantization is for ctranslate2, not for {format}')
-    run, out = RunDirectory(run_dir), Path(output_dir or Path(run_dir) / format)
+    run = RunDirectory(_find_model(run_dir))
+    out = Path(output_dir or run.path / format)
     # the run is validated before a folder is created
     _require_translation_model(run, run.config, ', and only those are exported')
     load = load_model if format == 'safetensors' else Transformer.from_pretrained

@@ -75,7 +75,8 @@ def _check_sampling(do_sample:bool, temperature:float, top_p:float, seed:int) ->
 
 # %% ../../nbs/library/cli/translate.ipynb #transformer-translate
 def transformer_translate(
-    run_dir:str,              # run directory; comma-separated: an ensemble
+    # run directory, or the name of a released model; comma-separated: an ensemble
+    run_dir:str,
     input:str|None=None,      # file with one sentence per line; stdin if omitted
     beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
     alpha:float=0.6,          # length penalty exponent; 0: none

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor, nn
+from ..inference.released_models import _find_model
 from ..run_directory import RunDirectory
 from ..utils.io import _sha256_file, read_json
 from ..inference.beam_search import Hypothesis, _MAX_EXTRA_TOKENS
@@ -158,7 +159,7 @@ class CTranslate2Translator(Translator):
         """Load the export that `transformer_export` wrote into a run. Raises
         FileNotFoundError if there is none, ValueError if it was made from other weights
         or cannot be loaded."""
-        run = RunDirectory(cast(str, run_dir))
+        run = RunDirectory(_find_model(cast(str, run_dir)))
         config, tokenizer = run.config, run.tokenizer
         path = run.path / 'ctranslate2' / 'export_info.json'
         command = f'run `transformer_export {shlex.quote(str(run_dir))}`'
