@@ -40,6 +40,33 @@ def _train_bpe(
     except RuntimeError as e: raise _parse_trainer_error(str(e), vocab_size) from e
     return model.getvalue()
 
+# %% ../../nbs/51b_tokenizer.ipynb #explain
+class _VocabSizeError(UserError):
+    "A vocabulary size that does not suit the text."
+    def __init__(self,
+        size:int,
+        reason:str,              # follows `name=size` in the message
+        name:str='vocab_size',   # the setting
+    ):
+        super().__init__(f'{name}={size} {reason}')
+        self.size, self.reason = size, reason
+
+def _parse_trainer_error(
+    message:str,     # of SentencePiece's trainer
+    vocab_size:int,
+) -> ValueError:
+    "The trainer's error as one that names the `vocab_size` that the text allows."
+    if m := re.search(r'value <= (\d+)', message): return _VocabSizeError(
+        vocab_size, f'is too large for this text: use at most {m[1]}')
+    if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
+        return _VocabSizeError(
+            vocab_size, 'is too small for the characters of this text: use at least '
+            f'{m[1]} (256 of them for the bytes if byte_fallback is on)')
+    if vocab_size < 5: return _VocabSizeError(vocab_size, 'must be at least 5')
+    if 'sentences_.empty()' in message:
+        return UserError('no text to train the tokenizer on')
+    return ValueError(message)
+
 # %% ../../nbs/51b_tokenizer.ipynb #tokenizer
 class Tokenizer:
     """A SentencePiece tokenizer: text to ids and back. Source and target share its
@@ -140,33 +167,6 @@ def _sample_training_text(
     n = min(len(split), max_pairs)
     for batch in split.select(np.arange(n) * len(split) // n).iter(1000):
         for side in sides: yield from map(_strip_invisible, batch[side])
-
-# %% ../../nbs/51b_tokenizer.ipynb #explain
-class _VocabSizeError(UserError):
-    "A vocabulary size that does not suit the text."
-    def __init__(self,
-        size:int,
-        reason:str,              # follows `name=size` in the message
-        name:str='vocab_size',   # the setting
-    ):
-        super().__init__(f'{name}={size} {reason}')
-        self.size, self.reason = size, reason
-
-def _parse_trainer_error(
-    message:str,     # of SentencePiece's trainer
-    vocab_size:int,
-) -> ValueError:
-    "The trainer's error as one that names the `vocab_size` that the text allows."
-    if m := re.search(r'value <= (\d+)', message): return _VocabSizeError(
-        vocab_size, f'is too large for this text: use at most {m[1]}')
-    if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
-        return _VocabSizeError(
-            vocab_size, 'is too small for the characters of this text: use at least '
-            f'{m[1]} (256 of them for the bytes if byte_fallback is on)')
-    if vocab_size < 5: return _VocabSizeError(vocab_size, 'must be at least 5')
-    if 'sentences_.empty()' in message:
-        return UserError('no text to train the tokenizer on')
-    return ValueError(message)
 
 # %% ../../nbs/51b_tokenizer.ipynb #of-words-code
 def _unused_tokens(
