@@ -1,6 +1,5 @@
 "The formulas of section 5.2 against PyTorch's counters, measured tensors and cases by hand."
 import math
-from collections import Counter
 from dataclasses import replace
 
 import pytest
