@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.data.batching import Batches, _split_into_batches, make_batches, tokenize_dataset
 from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.utils.io import project_path, read_json
 
 NAMES = {lang: [number_speller(lang)(n) for n in range(400)] for lang in ('en', 'de')}
 
@@ -164,3 +165,9 @@ def test_decoded_batches_are_the_text(tokenizer):
         src, tgt = (tokenizer.decode([*side]) for side in data[i])
         assert [*zip(src, tgt)] == [(corpus[int(row)]['source'], corpus[int(row)]['target']) for row in rows]
     assert sum((data[i][1][:, 1:] != tokenizer.pad_id).sum() for i in range(len(data))) == sum(ids['n_tgt'][:]) - len(ids)
+
+def test_memory_does_not_grow_with_the_corpus():
+    "As recorded by benchmarks/data.py: a million pairs take the memory of a quarter of a million."
+    run = read_json(project_path('nbs/results/data_cpu.json'))
+    small, large = (run[size]['first']['anonymous_MB'] for size in ('250000 pairs', '1000000 pairs'))
+    assert large < 1.1 * small
