@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_PROSE = r'^(```|~~~).*?^\1', r'\$\$.*?\$\$', r'\$[^$\n]+\$', r'^\|.*$', r'^:::.*$', r'<[^>\n]+>', r'\]\([^)\s]*\)', r'^!\[.*$', r'\{[#.][^}\n]*\}'
+NOT_PROSE = r'^(```|~~~).*?^\1', r'\$\$.*?\$\$', r'\$[^$\n]+\$', r'^\|[^\n]*$', r'^:::[^\n]*$', r'<[^>\n]+>', r'\]\([^)\s]*\)', r'^!\[[^\n]*$', r'\{[#.][^}\n]*\}'
 DEFINES = ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom
 
 def chapters(begins=()):
