@@ -1,0 +1,81 @@
+"""Section 2, one task for eleven systems: n random letters are heard and then said again. And its second form: at each
+position of a line, say what stood some places before. See nbs/library/analysis/echo.ipynb.
+
+Adam with one cycle of the learning rate up to 0.01, at most 400 updates of 32 lines; a system that has said the letters of 20 batches
+in a row without a fault is finished. Nothing is tuned for any system. Updates depend on no clock. Interrupted, the same command
+continues; several with other --seeds may share the work.
+
+    python experiments/echo.py --out nbs/results/echo.json      # some minutes on one thread
+"""
+import argparse, json
+from pathlib import Path
+import torch
+from annotated_transformer.analysis.echo import (
+    ECHO_SYSTEMS, _V, count_connections, draw_echo, echo_accuracy, lagged_loss, lagged_model, say_again)
+from recording import ResultCache, provenance
+
+LENGTHS, SEEDS, UPDATES, PEAK = [8, 16], [0, 1, 2], 400, .01
+STACKS = {'convolutions': [1, 1, 1, 1], 'dilated convolutions': [1, 2, 4, 8], 'one layer of attention': []}
+LAGS = {'convolutions': [2, 4, 6, 8], 'dilated convolutions': [8, 16, 20, 24, 22, 23], 'one layer of attention': [2, 8, 16, 20, 22, 23]}
+
+def optimizer_of(model):
+    optimizer = torch.optim.Adam(model.parameters(), PEAK)
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK, UPDATES, pct_start=.1, cycle_momentum=False)
+
+def step(model, optimizer, schedule, loss):
+    optimizer.zero_grad(); loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
+    optimizer.step(); schedule.step()
+
+def learn(name, n, seed, updates):
+    "Updates made, and the share of letters that are right in 1,000 new lines."
+    torch.manual_seed(seed)
+    model = ECHO_SYSTEMS[name].model(n).train()
+    optimizer, schedule = optimizer_of(model)
+    faultless = done = 0
+    while done < updates and faultless < 20:
+        x = draw_echo(n)
+        logits = say_again(model, x)
+        faultless = faultless + 1 if (logits.argmax(-1) == x).all() else 0
+        step(model, optimizer, schedule, torch.nn.functional.cross_entropy(logits.mT, x))
+        done += 1
+    return dict(updates_made=done, accuracy=echo_accuracy(model, draw_echo(n, 1000)))
+
+def learn_lag(stack, lag, seed, updates):
+    "Mean loss of the last ten updates, at each position of lines of 40, of the letter that stood `lag` places before."
+    torch.manual_seed(seed)
+    model, losses = lagged_model(STACKS[stack]).train(), []
+    optimizer, schedule = optimizer_of(model)
+    for _ in range(updates):
+        loss = lagged_loss(model, torch.randint(5, (16, 40)), lag)
+        losses.append(loss.item())
+        step(model, optimizer, schedule, loss)
+    return dict(loss=sum(losses[-10:]) / len(losses[-10:]))
+
+def counted(name):
+    torch.manual_seed(0)
+    return {n: count_connections(ECHO_SYSTEMS[name], n) for n in LENGTHS}
+
+def main(a):
+    torch.set_num_threads(1)
+    settings = dict(lengths=LENGTHS, updates=5 if a.tiny else UPDATES, batch_size=32, letters=_V - 3, peak_lr=PEAK)
+    cache = ResultCache(a.runs or Path('runs/echo' + '_tiny' * a.tiny), settings)
+    runs = {name: {n: [cache.get_or_compute(f'{name}, n = {n}, seed {seed}', lambda: learn(name, n, seed, settings['updates']))      # noqa: B023
+                       for seed in a.seeds] for n in LENGTHS} for name in a.systems}
+    lagged = {stack: {lag: [cache.get_or_compute(f'{stack}, lag {lag}, seed {seed}', lambda: learn_lag(stack, lag, seed, settings['updates']))['loss']      # noqa: B023
+                            for seed in a.seeds] for lag in lags} for stack, lags in LAGS.items()} if a.lags else {}
+    if not a.out: return
+    record = provenance('torch') | settings | dict(seeds=a.seeds) | {
+        key: {name: {n: [run[key] for run in found] for n, found in by_length.items()} for name, by_length in runs.items()}
+        for key in ('accuracy', 'updates_made')} | dict(
+        counts={name: counted(name) for name in runs}, lagged=lagged)
+    a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument('--systems', nargs='+', default=[*ECHO_SYSTEMS], choices=[*ECHO_SYSTEMS], metavar='NAME', help='default: all')
+p.add_argument('--seeds', type=int, nargs='+', default=SEEDS)
+p.add_argument('--no_lags', dest='lags', action='store_false', help='without the second form of the task')
+p.add_argument('--runs', type=Path, help='folder for what is finished; default runs/echo')
+p.add_argument('--out', type=Path, help='the record, a JSON file')
+p.add_argument('--tiny', action='store_true', help='a trial of seconds: five updates, nothing to keep')
+if __name__ == '__main__': main(p.parse_args())
