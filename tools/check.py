@@ -188,7 +188,7 @@ def scripts(root):
 def site(root):
     "nbs/_quarto.yml is a link to ../_quarto.yml, whose sidebar lists every notebook once, under the number of its title."
     link, titles = root/'nbs'/'_quarto.yml', {page(p): next(cells(p, 'markdown'))[1].removeprefix('# ') for p in notebooks(root)}
-    rows = re.findall(r'^ *- *(?:{text: *"?(.*?)"?, *href: *)?([\w./-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8'), re.MULTILINE)
+    rows = re.findall(r'^ *- *(?:{text: *"?(.*?)"?, *href: *)?([\w./-]+\.ipynb)}? *$', (root/'_quarto.yml').read_text(encoding='utf-8').partition('  sidebar:')[2], re.MULTILINE)
     sidebar, names = [name for _, name in rows], [*titles]
     faults = [] if link.is_symlink() and os.readlink(link) == '../_quarto.yml' else ['nbs/_quarto.yml is no link: run `ln -sf ../_quarto.yml nbs/`']
     faults += [f'{n} is missing from the sidebar: add it to _quarto.yml' for n in names if n not in sidebar]
