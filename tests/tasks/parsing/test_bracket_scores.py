@@ -4,12 +4,14 @@ import importlib.util
 import os
 import random
 
+import numpy as np
 import pytest
 from helpers import ROOT
 
-from annotated_transformer.tasks.parsing.bracket_scores import _bracket_counts, score_trees
+from annotated_transformer.tasks.parsing.bracket_scores import _bootstrap_f1, _bracket_counts, _bracket_scores, score_trees
 from annotated_transformer.tasks.parsing.treebank import read_treebank
 from annotated_transformer.tasks.parsing.trees import Tree, read_trees
+from annotated_transformer.utils.io import read_json
 
 spec = importlib.util.spec_from_file_location('parsing_baselines', ROOT / 'experiments' / 'parsing_baselines.py')
 
@@ -55,6 +57,30 @@ def test_function_tags():
     "They are cut when scores are counted, too, for trees that were not read."
     gold, _ = pair('equal')
     assert _bracket_counts([Tree('S', (Tree('NP-SBJ-1', gold.children[0].children), Tree('VP=2', gold.children[1].children)))], [gold]).tolist() == [[3, 3, 3, 1]]
+
+SHORT = read_trees('(S (NP (PRP We)) (VP (VBP parse)) (. .)) (S (NP (NNS Trees)) (VP (VBP grow) (ADVP (RB so) (RB very) (RB tall)))) (S (. .))')
+
+def test_gold_trees_score_100_and_no_trees_score_0():
+    "The ends of the scale; sentences of nothing but punctuation are left out."
+    best, none = score_trees(SHORT, SHORT), score_trees([None] * 3, SHORT)
+    assert best['F1'] == 100 and best['95 % interval'] == (100, 100) and best['sentences'] == 2
+    assert (none['F1'], none['exact'], none['EVALB']['sentences']) == (0, 0, 0)
+
+def test_which_sentences_are_scored():
+    "Not those that are too long; a tree over other words is invalid; without a sentence there is no score."
+    assert score_trees(SHORT, SHORT, max_words=3)['sentences'] == 1
+    assert score_trees([SHORT[1], SHORT[1]], SHORT[:2])['invalid'] == 1
+    with pytest.raises(ValueError, match='no sentence is left'): score_trees(SHORT[2:], SHORT[2:])
+    with pytest.raises(ValueError, match='1 predictions, 3 gold trees'): score_trees(SHORT[:1], SHORT)
+
+def test_recorded_scores_follow_from_recorded_counts():
+    "A test of the record parsing_baselines.json: its scores, its intervals, and that every tree was read back."
+    record = read_json(ROOT / 'nbs' / 'results' / 'parsing_baselines.json')
+    for run in record['runs'].values():
+        counts = np.array(run['counts'])
+        for key, value in _bracket_scores(counts).items(): assert abs(run['all'][key] - value) < 1e-9
+        assert np.allclose(np.percentile(_bootstrap_f1(counts), [2.5, 97.5]), run['all']['95 % interval'], atol=.5)
+    assert record['data']['there_and_back'] == record['data']['train'] + record['data']['development']
 
 def agrees(predicted, gold):
     "Our scores and EVALB's, for all and for at most 40 words."
