@@ -68,3 +68,9 @@ def test_sines_and_cosines():
             angle = pos / 10_000 ** (2 * i / d_model)
             assert table[pos, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-5)
             assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-5)
+
+def test_learned_positions_refuse_a_longer_sentence():
+    "The message names how many were learned."
+    positions = PositionalEncoding(8, positions='learned', max_len=14)
+    assert positions(torch.zeros(1, 14, 8)).shape == (1, 14, 8)
+    with pytest.raises(ValueError, match='only max_len=14 were learned'): positions(torch.zeros(1, 20, 8))
