@@ -162,16 +162,17 @@ def translate(model, texts, max_len=80):
 def beam_search(model, text, beam=4, alpha=0.6, max_len=80):
     "The hypothesis with the highest log-probability over ((5 + length)/6)^alpha, §6.1."
     memory, mask = model.eval().encode(to_ids([text]))
-    tgt, log_p, complete = torch.tensor([[BOS]]), torch.zeros(1), []
-    while len(complete) < beam and tgt.size(1) < max_len:
+    tgt, log_p, best = torch.tensor([[BOS]]), torch.zeros(1), (-math.inf, None)
+    def lp(length): return ((5 + length) / 6) ** alpha
+    while tgt.size(1) < max_len and len(tgt) and best[0] < log_p.max() / lp(max_len):
         logits = model.decode(tgt, memory.expand(len(tgt), -1, -1), mask)[:, -1]
-        log_p, best = (log_p[:, None] + logits.log_softmax(-1)).flatten().topk(beam)
-        row, letter = best // len(ALPHABET), best % len(ALPHABET)    # (beam,)
-        penalty, ends = ((5 + tgt.size(1)) / 6) ** alpha, letter == EOS
+        log_p, index = (log_p[:, None] + logits.log_softmax(-1)).flatten().topk(beam)
+        row, letter = index // len(ALPHABET), index % len(ALPHABET)  # (beam,)
+        ends, scores = letter == EOS, log_p / lp(tgt.size(1))
         tgt = torch.cat([tgt[row], letter[:, None]], 1)              # (beam, T_q + 1)
-        complete += zip((log_p[ends] / penalty).tolist(), to_texts(tgt[ends]))
+        best = max([best, *zip(scores[ends].tolist(), to_texts(tgt[ends]))])
         tgt, log_p = tgt[~ends], log_p[~ends]
-    return max(complete or [(0, to_texts(tgt)[0])])[1]
+    return to_texts(tgt)[0] if best[1] is None else best[1]
 
 # --- The program: number names, a score, options
 ONES = ('zero one two three four five six seven eight nine ten eleven twelve thirteen '
@@ -229,14 +230,13 @@ def main():
         parser.add_argument(f'--{name}', type=type(default), default=default,
                             help=f'{text} ({default})')
     a = parser.parse_args()
-    random.seed(a.seed); torch.manual_seed(a.seed)
+    random.seed(a.seed); torch.manual_seed(a.seed); start = time.time()
     pairs = [(english(n), german(n)) for n in range(a.max_number + 1)]
     random.shuffle(pairs)
-    held_out, training = pairs[:a.held_out], pairs[a.held_out:]
-    sources, references = zip(*held_out)
+    sources, references = zip(*pairs[:a.held_out])
     model = Transformer(len(ALPHABET), a.d_model, a.h, a.d_ff, a.N, a.P_drop)
     print(f'{sum(p.numel() for p in model.parameters()):,} parameters')
-    batches, start = random_batches(training, a.steps, a.batch_size), time.time()
+    batches = random_batches(pairs[a.held_out:], a.steps, a.batch_size)
     try:
         for step, loss in enumerate(train(model, batches, a.warmup), 1):
             if step % 100 and step < a.steps: continue

@@ -126,11 +126,22 @@ def test_bleu():
     assert example.bleu(['abcde'], ['vwxyz']) == 0
 
 def test_beam_of_one_is_greedy():
-    "A beam of one hypothesis writes what greedy decoding does, and no beam is less probable under the model's score."
+    "A beam of one hypothesis writes what greedy decoding does."
     torch.manual_seed(0)
     model = example.Transformer(len(example.ALPHABET), d_model=16, h=2, d_ff=32, N=1)
     with torch.no_grad(): model.embed.weight[example.EOS] *= 3     # so that texts end
     for text in 'one', 'twenty-one': assert example.beam_search(model, text, beam=1, max_len=20) == example.translate(model, [text], max_len=20)[0]
+
+def test_beam_finds_the_best():
+    "Premature ends are as probable as any other wrong letter; the search does not stop at a number of them."
+    class Peaked(example.Transformer):
+        def decode(self, tgt, memory, memory_mask):
+            "Smoothed like a trained model: nine tenths on the next letter of abc$, the rest on all letters evenly."
+            p = torch.full((len(tgt), tgt.size(1), len(example.ALPHABET)), .1 / len(example.ALPHABET))
+            p[:, -1, example.ALPHABET.index('abc$'[min(tgt.size(1) - 1, 3)])] += .9
+            return p.log()
+    model = Peaked(len(example.ALPHABET), d_model=16, h=2, d_ff=32, N=1)
+    for beam in 1, 4, 30: assert example.beam_search(model, 'one', beam=beam, max_len=20) == 'abc'
 
 def test_example_runs():
     "A short training prints its loss and both scores."
