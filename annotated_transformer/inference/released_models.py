@@ -19,7 +19,9 @@ _RELEASE_URL = ('https://github.com/annotated-transformer/annotated_transformer/
 # name of a model: SHA-256 of its archive, as tools/release.py prints it
 _CHECKSUMS = {
     'multi30k-en-de':
-        '0bea0b60310bf559c8908404323c208ae0baadf1ce6336fcf5ebd038178b22ec'}
+        '0bea0b60310bf559c8908404323c208ae0baadf1ce6336fcf5ebd038178b22ec',
+    'numbers-en-de':
+        '02e1f8bf06d66a2679ab1424cbad086f6943e5d1062909f6e1861e4ad053fc98'}
 
 def _cache_dir() -> Path:
     "$ANNOTATED_TRANSFORMER_CACHE, or a folder in the user's cache."
