@@ -8,7 +8,8 @@ import pytest
 import sacrebleu
 
 from annotated_transformer.inference import metrics
-from annotated_transformer.inference.metrics import score_translations, _make_bleu_metric, paired_bootstrap, tokenized_bleu, _bleu_tokenizer
+from annotated_transformer.inference.metrics import (
+    score_translations, _format_exact_match, _make_bleu_metric, paired_bootstrap, tokenized_bleu, _bleu_tokenizer)
 
 
 @pytest.mark.parametrize('lang, lines', dict(zh=['我们在公园里散步。', '他读了一本书。'], ja=['私たちは公園を歩いた。', '彼は本を読んだ。'], th=['เราเดินในสวน', 'เขาอ่านหนังสือ'], zh_TW=['今天很冷。', '明天會下雨。']).items())
@@ -104,3 +105,25 @@ def test_bleu_is_one_number_for_a_corpus():
     assert tokenized_bleu(hypotheses * 2, references * 2) == pytest.approx(whole)
     halves = [tokenized_bleu(hypotheses[part], references[part]) for part in (slice(20), slice(20, None))]
     assert sum(halves) / 2 != pytest.approx(whole, abs=1e-3)
+
+def test_case_is_ignored_on_request():
+    "In sacreBLEU with `lowercase`, which the signature contains; in lower-cased BLEU always; in exact matches on request."
+    hypotheses, references = texts(0)
+    loud = [r.upper() for r in references]
+    plain, ignoring, minding = (score_translations(hypotheses, references), score_translations(hypotheses, loud, lowercase=True),
+                                score_translations(hypotheses, loud))
+    assert ignoring['sacreBLEU'] == pytest.approx(plain['sacreBLEU']) and 'case:lc' in ignoring['signature']
+    assert minding['lower-cased tokenised BLEU'] == plain['lower-cased tokenised BLEU'] and minding['sacreBLEU'] < plain['sacreBLEU']
+    assert _format_exact_match(['A', 'b'], ['a', 'b']) == '50.0 % (1/2)'
+    assert _format_exact_match(['A', 'b'], ['a', 'b'], lowercase=True) == '100.0 % (2/2)'
+
+def test_tokens_of_the_model_change_lower_cased_bleu_alone():
+    "`hypothesis_tokens` are scored as they are."
+    hypotheses, references = texts(1)
+    scores, other = (score_translations(hypotheses, references, hypothesis_tokens=tokens) for tokens in (None, ['a'] * len(hypotheses)))
+    assert {name for name in scores if scores[name] != other[name]} == {'lower-cased tokenised BLEU'}
+
+def test_lists_of_unequal_length():
+    "Their numbers are named."
+    with pytest.raises(ValueError, match='1 hypotheses, 2 references'): score_translations(['a'], ['a', 'b'])
+    with pytest.raises(ValueError, match='1 of the baseline, 2 references'): paired_bootstrap(['a'], ['a'], ['a', 'b'])
