@@ -35,12 +35,16 @@ def test_the_least_loss_is_the_entropy_of_the_smoothed_target():
     best[2] += 1 - eps
     assert_close(label_smoothed_loss(best.log()[None, None], torch.tensor([[2]]), eps, -1)[0], -(best * best.log()).sum())
 
-def test_any_split_adds_up():
+@pytest.mark.parametrize('dim, size', [(0, 1), (0, 2), (1, 1), (1, 4)])
+def test_any_split_adds_up(dim, size):
+    "By sentences or by positions; the mean of the means of sentences is another number."
     logits, target = batch()
     whole, n = label_smoothed_loss(logits, target)
-    parts = [label_smoothed_loss(logits[i:i + 1], target[i:i + 1]) for i in range(4)]
+    parts = [label_smoothed_loss(x, y) for x, y in zip(logits.split(size, dim), target.split(size, dim))]
     assert_close(sum(loss for loss, _ in parts), whole)
     assert sum(k for _, k in parts) == n
+    means = [loss / k for loss, k in parts if k]
+    if (dim, size) == (0, 1): assert abs(sum(means) / len(means) - whole / n) > 1e-3
 
 def test_what_stands_at_padding_is_not_seen():
     logits, target = batch()
@@ -60,5 +64,27 @@ def test_half_precision_is_added_up_in_single():
     assert_close(loss, label_smoothed_loss(logits.float(), target)[0])
 
 def test_a_batch_of_padding_alone():
-    loss, n = label_smoothed_loss(torch.randn(2, 3, 7, requires_grad=True), torch.zeros(2, 3, dtype=torch.long))
-    assert loss == 0 and n == 0
+    logits = torch.randn(2, 3, 7, requires_grad=True)
+    loss, n = label_smoothed_loss(logits, torch.zeros(2, 3, dtype=torch.long))
+    loss.backward()
+    assert loss == 0 and n == 0 and not logits.grad.any()
+
+def smoothed_targets(target, V, eps):
+    q = torch.full((len(target), V), eps / V, dtype=torch.float64)
+    q[torch.arange(len(target)), target] += 1 - eps
+    return q
+
+def test_the_gradient_is_p_minus_q():
+    logits, target = batch()
+    gradient, = torch.autograd.grad(label_smoothed_loss(logits, target)[0], logits)
+    real = target != 0
+    assert_close(gradient[real], logits.detach()[real].softmax(-1) - smoothed_targets(target[real], 11, .1))
+    assert not gradient[~real].any()
+
+def test_kullback_leibler_differs_by_the_entropy_of_the_target():
+    "Which no parameter of a model can change."
+    logits, target = batch()
+    real = target != 0
+    q = smoothed_targets(target[real], 11, .1)
+    kl = F.kl_div(logits[real].log_softmax(-1), q, reduction='sum')
+    assert_close(label_smoothed_loss(logits, target)[0], kl - torch.xlogy(q, q).sum())
