@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from accelerate.commands.config import load_config_from_file
 from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 from torch.testing import assert_close
 
-from annotated_transformer.recipe import get_recipe
+from annotated_transformer.model.seq2seq import Seq2SeqModel, register_architecture
+from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.run_directory import RunDirectory
 from annotated_transformer.training import trainer as training
 
@@ -377,3 +379,41 @@ def test_second_run_is_refused(folder, whole):
     refused = launch(folder, folder / 'whole', check=False)
     assert refused.returncode == 1 and 'already holds a run' in refused.stderr and 'Traceback' not in refused.stderr
     assert_close(weights(folder / 'whole'), whole, rtol=0, atol=0)
+
+@dataclass(frozen=True)
+class PairConfig:
+    vocab_size: int = 100
+    d_model: int = 32
+    max_len: int = 60
+    eps_ls: float = .1
+
+@register_architecture('test_pair')
+class Pair(Seq2SeqModel):
+    "A recurrent network reads the source, another writes the target."
+    config_class = PairConfig
+    def __init__(self, config, pad_id=0):
+        super().__init__(config, pad_id)
+        V, d = config.vocab_size, config.d_model
+        self.embed, self.out = torch.nn.Embedding(V, d), torch.nn.Linear(d, V)
+        self.encoder, self.decoder = (torch.nn.GRU(d, d, batch_first=True) for _ in range(2))
+
+    def forward(self, src, tgt): return self.out(self.decoder(self.embed(tgt), self.encoder(self.embed(src))[1])[0])
+
+def pair_recipe(**changes):
+    return with_overrides(replace(get_recipe('demo', **CHANGES), architecture='test_pair', model=PairConfig()), **changes)
+
+def test_another_architecture_resumes_exactly(folder, tmp_path):
+    "Trained at once and in two parts: the same weights."
+    recipe = pair_recipe(lr_scheduler_type='constant_with_warmup', optimizer='adamw')
+    for name, parts in dict(once=[12], parts=[8, 12]).items():
+        for max_steps in parts: training.train(with_overrides(recipe, max_steps=max_steps), ('text', 'en', 'de'), tmp_path / name, folder, resume=True)
+    assert_close(weights(tmp_path / 'parts'), weights(tmp_path / 'once'), rtol=0, atol=0)
+
+@pytest.mark.parametrize('recipe, options, message', [
+    (lambda: get_recipe('demo', **CHANGES, seed=1), {}, 'started with a different seed'),
+    (pair_recipe, {}, r'architecture \(transformer → test_pair\)'),
+    (pair_recipe, dict(model=Pair(PairConfig(eps_ls=0.))), 'recipe specifies')], ids=['seed', 'architecture', 'model'])
+def test_a_run_is_not_resumed_as_another(folder, whole, recipe, options, message):
+    "What differs is named."
+    with pytest.raises(ValueError, match=message):
+        training.train(recipe(), ('text', 'en', 'de'), folder / ('new' if options else 'whole'), folder, resume=not options, **options)
