@@ -222,5 +222,6 @@ def _page_data(
         experiments=[] if small else _select_ablations(
             results, tests, names and config['source_lang'] == 'en'),
         draws=sources if not names or config['dataset'] != 'numbers' else None,
-        first=max(sources[:20], key=lambda s: (len(s) < 45, len(s))),
+        first='twenty-one' if names and config['source_lang'] == 'en' else
+        max(sources[:20], key=lambda s: (len(s) < 45, len(s))),
         look=dict(kind='memory', layer=model.config.N - 1, head='all'))

@@ -10,6 +10,15 @@ const namers = ({en, de}) => {
         + (n % 1000 ? german(n % 1000) : '')
   return {en: english, de: german}
 }
+const germanParts = (de, n) => {                   // 21 → ein 1, und, zwanzig 20
+  const small = n => n < 20 || n % 10 == 0 ? [[de[n], n]]
+    : [[n % 10 == 1 ? 'ein' : de[n % 10], n % 10], ['und', 'and'], [de[n - n % 10], n - n % 10]]
+  const group = n => [...n < 100 ? [] : [[n < 200 ? 'ein' : de[n / 100 | 0], n / 100 | 0],
+    ['hundert', 'hundred']], ...n % 100 ? small(n % 100) : []]
+  if (n < 1000) return group(n)
+  const high = n < 2000 ? [['ein', 1]] : group(n / 1000 | 0)
+  return [...high, ['tausend', 'thousand'], ...n % 1000 ? group(n % 1000) : []]
+}
 const plain = text => text.replace(/,|-|\band\b/g, ' ').replace(/\s+/g, ' ').trim()
 const numberOf = (name, text) => {                 // null: no name of a number
   const below = new Map(range(1000).map(n => [plain(name(n)), n]))

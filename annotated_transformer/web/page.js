@@ -97,6 +97,9 @@ const start = (view, data, base64) => {
       right === null ? '' : ' · ',
       `${src.length - 1} tokens in, ${state.ids.length - 1} out, `
       + `${Math.max(1, Math.round(ms))} ms`)
+    const parts = n !== null && data.target == 'de' ? germanParts(data.names.de, n) : []
+    at('gloss').replaceChildren(...parts.length > 1 ? ['German builds it of ', ...parts.flatMap(
+      ([part, gloss]) => [make('ruby', {lang: 'de'}, part, make('rt', {}, `${gloss}`)), ' '])] : [])
   }
   const drawSteps = () => {
     const {ids, step, y, steps} = state
@@ -322,13 +325,16 @@ const start = (view, data, base64) => {
       slide('beam: hypotheses kept', 'beam', 8, 1),
       slide('α: favours long ones', 'alpha', 2, .1))))
   const tell = chosen => {
-    at('story').textContent = chosen ? chosen.text : ''
+    at('story').replaceChildren(chosen ? `${chosen.text} ` : '', ...chosen && state.own
+      ? [make('button', {type: 'button', onclick: () => {
+        Object.assign(state, {own: false, fresh: true}); field.value = chosen.source; ask(); tell(chosen)
+      }}, `Try “${chosen.source}”`)] : [])
     for (const e of at('experiments').children) e.setAttribute('aria-pressed',
       `${Boolean(chosen) && e.textContent == chosen.title}`)
   }
   const buildExperiments = () => at('experiments').append(...data.experiments.map(
     chosen => make('button', {type: 'button', 'aria-pressed': 'false', onclick: () => {
-      field.value = chosen.source
+      if (!state.own) field.value = chosen.source
       setOff(chosen.off); Object.assign(state, chosen.look, {fresh: true})
       change(); tell(chosen)
     }}, chosen.title)), make('button', {type: 'button', onclick: restore},
@@ -338,13 +344,13 @@ const start = (view, data, base64) => {
     const n = Math.floor(10 ** (digits - 1) * (1 + 9 * Math.random()))
     field.value = data.draws ? data.draws[Math.floor(Math.random() * data.draws.length)]
       : namers(data.names)[data.source](n)
-    state.fresh = true
+    Object.assign(state, {own: false, fresh: true})
     if (field.value == old && data.draws?.length != 1) another(); else ask()
   }
   let wait
   const typed = () => {
     clearTimeout(wait)
-    state.fresh = true
+    Object.assign(state, {own: Boolean(field.value.trim()), fresh: true})
     wait = setTimeout(ask, 120)
   }
   at('about').textContent = data.about

@@ -127,6 +127,15 @@ def test_names(model):
     assert en == [*map(number_speller('en'), numbers)] and de == [*map(number_speller('de'), numbers)] and back == numbers[:3300:30]
 
 @with_node
+def test_gloss(model):
+    "The parts under an answer spell the German name, and each carries its number."
+    numbers = [*range(1, 1200), 2000, 21000, 100000, 101000, 121021, 999999, *random.Random(1).sample(range(1, 10**6), 500)]
+    small = [number_speller('de')(n) for n in range(100)]
+    parts = in_node(model, 'return given[1].map(n => germanParts(given[0], n))', [small, numbers])
+    assert [''.join(part for part, _ in row) for row in parts] == [*map(number_speller('de'), numbers)]
+    assert parts[20] == [['ein', 1], ['und', 'and'], ['zwanzig', 20]]
+
+@with_node
 @pytest.mark.parametrize('typed, said', [*((wrong, 'Type a whole number from 1 to 999,999.') for wrong in ('', '   ', '0', '000', '1000000', '7,000,000', '-3', '−4', '+8', '1.5', '2,5', '1e3', '4x', 'two 3', '12,34')),
     ('twenty-oone', 'never have read “oone”'), ('five five', 'not the name of a number'), ('two hundred five', 'spells it “two hundred and five”'), ('five ☃', 'does not know ☃'),
     ('one ' * 90, 'too many'), ('TWENTY-ONE', ''), ('721', ''), ('042', ''), ('1,005', ''), ('twenty-one', '')])
