@@ -14,7 +14,8 @@ CELL_TIME_LIMIT, MACHINE_SLOWDOWN = 10, 2                       # of processor t
 SKIP_FLAGS = {'slow', 'gpu'}                     # flags of `tst_flags` in settings.ini
 HAS_FORKSERVER = 'forkserver' in multiprocessing.get_all_start_methods()
 mp_context = multiprocessing.get_context('forkserver' if HAS_FORKSERVER else 'spawn')
-PRELOAD = 'accelerate datasets matplotlib.pyplot sacrebleu sacremoses seaborn torch execnb.shell'.split()
+PRELOAD = ['accelerate', 'datasets', 'matplotlib.pyplot', 'sacrebleu', 'sacremoses', 'seaborn', 'torch', 'execnb.shell',
+           'torch._dynamo', 'torch.distributed.checkpoint.state_dict']      # the last two by the first optimizer and the first checkpoint
 if HAS_FORKSERVER: mp_context.set_forkserver_preload(PRELOAD)
 
 def send_result(send, function, args):
