@@ -123,14 +123,14 @@ def test_chunks_shapes_and_tf32_reach_the_training(tmp_path, capfd, monkeypatch)
         return plain(projection, hidden, labels, eps_ls, pad_id, chunk_size)
     monkeypatch.setattr(seq2seq, 'chunked_loss', recorded)
     def go(*more, **fields): return run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *more, *cli_args(SMALL_OVERRIDES | dict(max_steps=20, save_every='20 steps', num_batch_buckets=2) | fields))
-    assert_success(go(loss_chunk_size=7, tf32=True))
-    assert {n for n, _ in seen} == {7} and len({shape for _, shape in seen}) == 2 and len(seen) == 20
+    assert_success(go(loss_chunk_size=70, tf32=True))
+    assert {n for n, _ in seen} == {70} and len({shape for _, shape in seen}) == 2 and len(seen) == 20
     assert torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     assert_user_error(go('--resume', num_batch_buckets=3), 'num_batch_buckets (2 → 3)')
     seen.clear()
-    assert_success(go('--resume', max_steps=21, loss_chunk_size=9))
-    assert {n for n, _ in seen} == {9}
+    assert_success(go('--resume', max_steps=21, loss_chunk_size=90))
+    assert {n for n, _ in seen} == {90}
 
 def test_a_model_without_hidden_states_has_no_chunks(trained):
     class Cold(Transformer):

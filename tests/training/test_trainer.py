@@ -1,12 +1,14 @@
 "Several processes share an update; a killed or interrupted run goes on as if nothing had happened."
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ import safetensors.torch
 import torch
 from accelerate.commands.config import load_config_from_file
 from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
+from pages import in_fresh_process
+from processes import Command, run_forked, run_ranks, run_script
 from torch.testing import assert_close
 
 from annotated_transformer.model.seq2seq import Seq2SeqModel, register_architecture
@@ -75,14 +79,19 @@ def folder(tmp_path_factory):
     for lang in ('en', 'de'): (path / f'train.{lang}').write_text(number_lines(lang, 500))
     return path
 
+def arguments(folder, out, changes=(), *extra):
+    return ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--output_dir', out, *cli_args(CHANGES | dict(changes)), *extra]
+
 def command(folder, out, changes=(), processes=1, *extra):
     launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-    args = ['--recipe', 'demo', *EN_DE, '--data_dir', folder, '--output_dir', out, *cli_args(CHANGES | dict(changes)), *extra]
-    return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *args]))
+    return list(map(str, [sys.executable, *launch, '-m', 'annotated_transformer.training', *arguments(folder, out, changes, *extra)]))
 
-def launch(*args, check=True):
-    env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
-    return subprocess.run(command(*args), env=env, capture_output=True, text=True, check=check, timeout=300)
+ON_CPU = {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
+
+def launch(folder, out, changes=(), processes=1, *extra, check=True):
+    if processes == 1: result = run_forked('train', *arguments(folder, out, changes, *extra), env=ON_CPU)
+    else: result = subprocess.run(command(folder, out, changes, processes, *extra), env=os.environ | ON_CPU, capture_output=True, text=True, timeout=300)
+    return assert_success(result) if check else result
 
 def small_run(folder, out, changes=(), resume=False, **options):
     "What `launch` does with one process, here: starting Python takes longer than these runs."
@@ -133,18 +142,18 @@ def test_gradients_of_shared_updates(architecture, tmp_path):
     "Five steps of gradient descent in float64, with unequal shares: Adam would hide a wrong factor, this does not."
     (tmp_path / 'script.py').write_text(ONE_UPDATE)
     def after(processes, accumulate):
-        launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(processes)] if processes > 1 else []
-        out = tmp_path / f'{processes}-{accumulate}.pt'
-        subprocess.run([sys.executable, *launch, tmp_path / 'script.py', out, str(accumulate), architecture], check=True, capture_output=True,
-                       timeout=300, env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'})
+        args = [tmp_path / 'script.py', out := tmp_path / f'{processes}-{accumulate}.pt', accumulate, architecture]
+        if processes == 1: in_fresh_process(run_script, *map(str, args))
+        else: subprocess.run(list(map(str, [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', processes, *args])),
+                             check=True, capture_output=True, timeout=300, env=os.environ | ON_CPU)
         return torch.load(out, weights_only=True)
     one = after(1, 1)
     for shared in (1, 4), (2, 2): assert_close(after(*shared), one, rtol=0, atol=1e-9)
 
-def start(*args):
+def start(folder, out, changes=(), processes=1, *extra):
     "The same as `launch`, in the background, as a process group of its own."
-    env = os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_USE_CPU': 'true'}
-    return subprocess.Popen(command(*args), env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    if processes == 1: return Command('train', *arguments(folder, out, changes, *extra), env=ON_CPU)
+    return subprocess.Popen(command(folder, out, changes, processes, *extra), env=os.environ | ON_CPU, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 def wait_for(path, run):
     while not path.exists() and run.poll() is None: time.sleep(.01)
@@ -222,9 +231,7 @@ def test_disk_full(folder, whole):
     "The disk is full while a checkpoint is written: the file is named, earlier ones are untouched, and the run goes on once there is room."
     out = folder / 'full'
     small_run(folder, out, dict(max_steps=4))
-    small = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2 ** 16, 2 ** 16)); sys.argv[0] = '-m'; runpy.run_module('annotated_transformer.training', run_name='__main__')"
-    args = command(folder, out, {}, 1, '--resume')
-    result = subprocess.run([sys.executable, '-c', small, *args[args.index('annotated_transformer.training') + 1:]], capture_output=True, text=True, timeout=100)
+    result = run_forked('train', *arguments(folder, out, {}, '--resume'), begin=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2 ** 16, 2 ** 16)))
     assert result.returncode == 1 and 'step-00000008 could not be written' in result.stderr and 'check free space' in result.stderr, result.stderr
     assert 'Traceback' not in result.stderr and [p.name for p in (out / 'checkpoints').iterdir()] == ['step-00000004']
     small_run(folder, out, resume=True)
@@ -254,8 +261,9 @@ def test_damaged_checkpoint_is_trained_again(folder, whole, tmp_path):
 def test_loss_is_not_a_number(folder):
     "The run stops and names update and batch; with two processes, too, none is left waiting."
     for processes in 1, 2:
-        result = launch(folder, folder / f'nan-{processes}', dict(peak_lr=1e30, max_steps=50, save_every='50 steps'), processes, check=False)
-        assert result.returncode == 1 and result.stderr.count('error: the loss of step') == 1 and 'epoch 1' in result.stderr
+        results = run_ranks(processes, 'train', *arguments(folder, folder / f'nan-{processes}', dict(peak_lr=1e30, max_steps=50, save_every='50 steps')))
+        said = ''.join(r.stderr for r in results)
+        assert {r.returncode for r in results} == {1} and said.count('error: the loss of step') == 1 and 'epoch 1' in said
         assert not RunDirectory(folder / f'nan-{processes}').checkpoints('*')
 
 def test_changed_corpus(folder, whole, tmp_path):
@@ -263,8 +271,8 @@ def test_changed_corpus(folder, whole, tmp_path):
     for f in folder.glob('train.*'): shutil.copy(f, tmp_path)
     small_run(tmp_path, tmp_path / 'runs' / 'a', dict(max_steps=4))
     (tmp_path / 'train.de').write_text((tmp_path / 'train.de').read_text().replace('eins', 'Eins', 1))
-    refused = launch(tmp_path, tmp_path / 'runs' / 'a', {}, 2, '--resume', check=False)
-    assert refused.returncode == 1 and refused.stderr.count('has changed since') == 1
+    refused = run_ranks(2, 'train', *arguments(tmp_path, tmp_path / 'runs' / 'a', {}, '--resume'))
+    assert {r.returncode for r in refused} == {1} and ''.join(r.stderr for r in refused).count('has changed since') == 1
     small_run(tmp_path, tmp_path / 'runs' / 'b', dict(max_steps=4))
     assert len([p for p in (tmp_path / 'runs' / '.data').iterdir() if p.is_dir()]) == 2
 
@@ -288,7 +296,7 @@ def test_configurations(folder, whole):
 def test_accelerate_options(folder, whole, name, value):
     "bfloat16 and torch.compile as `accelerate launch` sets them: the weights stay float32 under their own names and are resumed."
     out = folder / value
-    for steps in 8, 12: subprocess.run(command(folder, out, dict(max_steps=steps), 1, '--resume'), env=os.environ | {'OMP_NUM_THREADS': '1', 'ACCELERATE_DYNAMO_USE_DYNAMIC': 'true', name: value}, check=True, capture_output=True, timeout=300)
+    for steps in 8, 12: assert_success(run_forked('train', *arguments(folder, out, dict(max_steps=steps), '--resume'), env={'ACCELERATE_DYNAMO_USE_DYNAMIC': 'true', name: value}))
     assert_close(weights(out), whole, rtol=.05, atol=.05)
     assert {w.dtype for w in weights(out).values()} == {torch.float32}
 
