@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 from filelock import FileLock
-from helpers import EN_DE, TRAINED_OVERRIDES, last_line, cli_args, number_lines, run_python, assert_success, run, write_files
+from helpers import EN_DE, TRAINED_OVERRIDES, last_line, cli_args, number_lines, assert_success, write_files
+from processes import run_forked
 
 os.environ['HF_HUB_OFFLINE'] = '1'
 os.environ['OMP_NUM_THREADS'] = '1'           # of this process's children too: the workers share the cores
@@ -17,7 +18,7 @@ def trained(tmp_path_factory):
     with FileLock(f'{folder}.lock'):
         if not (folder / 'run/model.safetensors').exists():
             write_files(folder, train_en=number_lines('en'), train_de=number_lines('de'))
-            assert_success(run('train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--output_dir', folder / 'run', *cli_args(TRAINED_OVERRIDES)))
+            assert_success(run_forked('train', '--recipe', 'demo', *EN_DE, '--data_dir', folder, '--output_dir', folder / 'run', *cli_args(TRAINED_OVERRIDES)))
     return shutil.copytree(folder, tmp_path_factory.mktemp('trained') / 'corpus') / 'run'
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp('labels')
     texts = [(f'{text} {i}', label) for i, (text, label) in enumerate(LABELED_TEXTS)]
     write_files(folder, train_en='\n'.join(t for t, _ in texts), train_desk='\n'.join(label for _, label in texts))
-    result = run_python('-m', 'annotated_transformer.training', '--recipe', 'agnews_bpe', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', folder, '--output_dir', folder / 'my run',
+    result = run_forked('train', '--recipe', 'agnews_bpe', '--dataset', 'text', '--source_lang', 'en', '--target_lang', 'desk', '--data_dir', folder, '--output_dir', folder / 'my run',
                     *cli_args(dict(vocab_size=6, src_vocab_size=60, N=1, d_model=16, d_ff=16, h=2, max_steps=2, warmup_steps=1, max_tokens=256, average_checkpoints=1, byte_fallback=False)))
     return folder / 'my run', last_line(assert_success(result).stderr)
 

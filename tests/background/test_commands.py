@@ -2,7 +2,8 @@
 import json
 
 import pytest
-from helpers import EN_DE, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, run, write_files
+from helpers import EN_DE, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, write_files
+from processes import run_forked
 
 from annotated_transformer.analysis.table_2 import _MODEL_FAMILIES
 
@@ -57,6 +58,6 @@ def test_impossible(capfd, corpus, tmp_path, name, field, message):
 
 def test_by_command(corpus, tmp_path):
     "In a process of its own, where nothing but the name of the recipe tells which module is needed."
-    for name in OTHERS[:1]: assert run('train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--output_dir', tmp_path / name,
+    for name in OTHERS[:1]: assert run_forked('train', '--recipe', name, *EN_DE, '--data_dir', corpus, '--output_dir', tmp_path / name,
                                        *cli_args(TINY | dict(max_steps=2))).returncode == 0
-    assert run('translate', tmp_path / OTHERS[0], stdin='seven\n').stdout.count('\n') == 1
+    assert run_forked('translate', tmp_path / OTHERS[0], stdin='seven\n').stdout.count('\n') == 1

@@ -4,12 +4,12 @@ python tests/test_bad_input.py       the same inputs through the real commands, 
 import gzip
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from helpers import EN_DE, SMALL_OVERRIDES, TRAINED_OVERRIDES, snapshot_dir, cli_args, run_in_process, number_lines, assert_user_error, write_files
+
+from annotated_transformer.cli.export import transformer_export
 
 FILES = dict(train_en=number_lines('en', 60), train_de=number_lines('de', 60))
 
@@ -26,7 +26,7 @@ def cut(data): return data[:len(data) // 2]
 
 def empty(_): return b''
 
-def exported(run): subprocess.run([Path(sys.executable).parent / 'transformer_export', run], check=True, capture_output=True)
+def exported(run): transformer_export(str(run))
 
 def pickled(run):
     import hashlib

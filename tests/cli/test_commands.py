@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from helpers import EN_DE, ROOT, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, run, write_files
 
+from processes import run_forked
+
 from annotated_transformer.data.number_names import number_speller
 
 COMMANDS = [p.stem for p in sorted((ROOT / 'annotated_transformer/cli').glob('*.py')) if p.stem not in ('__init__', 'arguments', 'main', 'recipe_flags', 'streams')]
@@ -69,8 +71,8 @@ def test_line_by_line(trained):
 
 def test_debug(trained):
     "--debug shows where an error comes from."
-    assert 'Traceback' in run('translate', trained, '--beam', '0', '--debug').stderr
-    assert 'Traceback' not in run('translate', trained, '--beam', '0').stderr
+    assert 'Traceback' in run_forked('translate', trained, '--beam', '0', '--debug').stderr
+    assert 'Traceback' not in run_forked('translate', trained, '--beam', '0').stderr
 
 @pytest.mark.parametrize('seconds', [2, *(pytest.param(s, marks=pytest.mark.nightly) for s in (.3, 1, 4))])
 def test_interrupted_while_it_loads(trained, seconds):

@@ -3,7 +3,8 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import EN_DE, run_in_process, number_lines, assert_user_error, run, write_files
+from helpers import EN_DE, run_in_process, number_lines, assert_user_error, write_files
+from processes import run_forked
 
 OWN = '''
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def own(tmp_path_factory):
     folder = write_files(tmp_path_factory.mktemp('own'), train_en=number_lines('en', 200), train_de=number_lines('de', 200), test_en=number_lines('en', 5), test_de=number_lines('de', 5))
     (folder / 'my_gated.py').write_text(OWN)
     (folder / 'gated.yaml').write_text(RECIPE)
-    result = run('train', '--import', 'my_gated', '--recipe', 'gated.yaml', '--gate', '0.25', *EN_DE, '--data_dir', '.', '--output_dir', 'run', cwd=folder)
+    result = run_forked('train', '--import', 'my_gated', '--recipe', 'gated.yaml', '--gate', '0.25', *EN_DE, '--data_dir', '.', '--output_dir', 'run', cwd=folder)
     assert result.returncode == 0, result.stderr
     assert json.loads((folder / 'run/config.json').read_text())['model']['gate'] == .25
     return folder
@@ -54,7 +55,7 @@ def test_an_architecture_of_ones_own_has_all_commands(name, args, own, capfd, mo
     assert not exported.returncode, exported.stderr
 
 def test_without_its_module_the_option_is_named(own):
-    assert_user_error(run('translate', 'run', cwd=own), "unknown architecture 'gated'", '--import my_gated')
+    assert_user_error(run_forked('translate', 'run', cwd=own), "unknown architecture 'gated'", '--import my_gated')
 
 @pytest.mark.parametrize('module, why', [('nowhere_at_all', 'no module of this name'), ('nowhere.py', 'no such file'), ('json.py', 'rename the file')])
 def test_a_module_that_cannot_be_imported(module, why, own, capfd, monkeypatch):

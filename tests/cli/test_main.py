@@ -5,7 +5,8 @@ import sys
 
 import pytest
 import torch
-from helpers import assert_user_error, run
+from helpers import assert_user_error
+from processes import run_forked
 
 from annotated_transformer.cli.main import _user_message
 from annotated_transformer.utils.validation import NonFiniteError, UserError
@@ -23,7 +24,7 @@ def test_what_the_user_can_mend_is_one_line_and_nothing_else(tmp_path):
     "The same line in a module of the user's own: raised by PyTorch, by the package, and by the package when asked for more."
     (tmp_path / 'of_torch.py').write_text('import torch\ntorch.optim.SGD([], lr=1)')
     (tmp_path / 'of_the_user.py').write_text("from annotated_transformer.utils.validation import validate_fields\nvalidate_fields(dict(N=0), 'N', ge=1)")
-    fails = lambda name, *more: run('translate', 'nowhere', '--import', name, *more, cwd=tmp_path)
+    fails = lambda name, *more: run_forked('translate', 'nowhere', '--import', name, *more, cwd=tmp_path)
     ours = fails('of_torch')
     assert ours.returncode == 1 and ours.stderr.startswith('Traceback') and 'ValueError: optimizer got an empty parameter list' in ours.stderr
     assert_user_error(fails('of_the_user'), 'error: N=0 must be at least 1')

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from helpers import run_in_process, assert_success, assert_user_error, run
+from processes import run_forked
 
 PACKAGE = '''
 from dataclasses import dataclass
@@ -74,12 +75,12 @@ def path(folder): return dict(PYTHONPATH=os.pathsep.join(filter(None, [str(folde
 def test_an_installed_package_needs_no_import(installed):
     config = json.loads((installed / 'run/config.json').read_text())
     assert config['architecture'] == 'bag' and config['model']['width'] == 24
-    assert_success(run('train', '--output_dir', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
-    assert assert_success(run('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
-    assert 'sacreBLEU' in assert_success(run('evaluate', 'run', cwd=installed, env=path(installed))).stdout
+    assert_success(run_forked('train', '--output_dir', 'run', '--resume', '--max_steps', '6', cwd=installed, env=path(installed)))
+    assert assert_success(run_forked('translate', 'run,run', cwd=installed, stdin='seven\n', env=path(installed))).stdout.count('\n') == 1
+    assert 'sacreBLEU' in assert_success(run_forked('evaluate', 'run', cwd=installed, env=path(installed))).stdout
 
 def test_without_the_package_the_name_is_said(installed):
-    assert_user_error(run('translate', 'run', cwd=installed, stdin='seven\n'), "unknown architecture 'bag'")
+    assert_user_error(run_forked('translate', 'run', cwd=installed, stdin='seven\n'), "unknown architecture 'bag'")
 
 def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -2,19 +2,20 @@
 import math
 
 import pytest
-from helpers import run_in_process, assert_success, assert_user_error, run, write_files
+from helpers import run_in_process, assert_success, assert_user_error, write_files
+from processes import run_forked
 
 from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.inference.translator import Translator
 
 
 def test_score(trained, tmp_path):
-    "The real command: what the search reports of its own translations, and a perplexity of them all."
+    "In a process of its own: what the search reports of its own translations, and a perplexity of them all."
     t = Translator.from_pretrained(trained, device='cpu')
     sources = list(map(number_speller('en'), range(40)))
     found = [best[0] for best in t.n_best(sources, beam=1, alpha=0.)]
     write_files(tmp_path, src='\n'.join(sources), ref='\n'.join(text for text, _ in found))
-    result = assert_success(run('score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'))
+    result = assert_success(run_forked('score', trained, '--src', tmp_path / 'src', '--ref', tmp_path / 'ref'))
     rows = [tuple(map(float, line.split('\t'))) for line in result.stdout.splitlines()]
     assert len(rows) == 40
     for (log_prob, n), (text, score) in zip(rows, found):

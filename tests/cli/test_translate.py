@@ -3,7 +3,8 @@ import gzip
 
 import pytest
 import safetensors.torch
-from helpers import run_in_process, number_lines, assert_success, assert_user_error, run, write_files
+from helpers import run_in_process, number_lines, assert_success, assert_user_error, write_files
+from processes import run_forked
 
 from annotated_transformer.inference.translator import Translator
 
@@ -34,9 +35,9 @@ def test_weights_that_are_not_there(own, capfd, command, tmp_path):
     assert_user_error(run_in_process(capfd, command, own, *files, '--weights', 'best'), 'contains no best.safetensors')
 
 def test_n_best(trained):
-    "The real command: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
-    plain = assert_success(run('translate', trained, '--beam', '5', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
-    five = assert_success(run('translate', trained, '--n_best', '5', '--print_scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    "In a process of its own: n lines for each line, the first the one that comes without the option; scores fall; blank lines stay."
+    plain = assert_success(run_forked('translate', trained, '--beam', '5', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
+    five = assert_success(run_forked('translate', trained, '--n_best', '5', '--print_scores', stdin='\n'.join(LINES) + '\n')).stdout.splitlines()
     assert len(five) == 5 * len(LINES)
     groups = [[line.split('\t') for line in five[5 * i:5 * i + 5]] for i in range(len(LINES))]
     assert [g[0][1] for g in groups] == plain and groups[2] == [['0.0000', '']] * 5
@@ -79,8 +80,8 @@ def test_packed_input(own, capfd, tmp_path):
     lines = number_lines('en', 30) + '\n'
     (tmp_path / 'x.gz').write_bytes(gzip.compress(lines.encode()))
     (tmp_path / 'ref.gz').write_bytes(gzip.compress((number_lines('de', 30) + '\n').encode()))
-    plain = run('translate', own, '--beam', '1', stdin=lines).stdout
-    assert run('translate', own, '--beam', '1', '--input', tmp_path / 'x.gz').stdout == plain and plain.count('\n') == 30
+    plain = run_forked('translate', own, '--beam', '1', stdin=lines).stdout
+    assert run_forked('translate', own, '--beam', '1', '--input', tmp_path / 'x.gz').stdout == plain and plain.count('\n') == 30
     result = run_in_process(capfd, 'evaluate', own, '--beam', '1', '--src', tmp_path / 'x.gz', '--ref', tmp_path / 'ref.gz', '--output', tmp_path / 'hyp.gz')
     assert result.returncode == 0 and gzip.decompress((tmp_path / 'hyp.gz').read_bytes()).decode() == plain, result.stderr
     (tmp_path / 'cut.gz').write_bytes((tmp_path / 'x.gz').read_bytes()[:-9])
