@@ -73,3 +73,10 @@ def run_script(path, *args):
     for fd in 1, 2: os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
     sys.argv[:], sys.path[:0] = [path, *args], [str(Path(path).parent)]
     runpy.run_path(path, run_name='__main__')
+
+def run_code(folder, code, name=None):
+    "What code, to be run `in_fresh_process` as if in this folder, calls so."
+    os.chdir(folder)
+    sys.path[:0] = [str(folder)]
+    exec(code, space := {})
+    return space.get(name)

@@ -1,13 +1,12 @@
-"""A check of the course forks from a server that has loaded the package. Pages of a made-up package must not be forked from it, so the
-server ends with these tests."""
+"""A check of the course asks for a server that has loaded the package. Pages of a made-up package must not be forked from such a one, so the
+server of `pages` is started before."""
 from multiprocessing import forkserver
 
 import pytest
 from pages import HAS_FORKSERVER, PRELOAD, mp_context
 
-@pytest.fixture(autouse=True, scope='module')
-def server_ends_with_these_tests():
+@pytest.fixture(autouse=True)
+def server_of_the_pages():
+    if HAS_FORKSERVER: forkserver.ensure_running()
     yield
-    if HAS_FORKSERVER:
-        forkserver._forkserver._stop()
-        mp_context.set_forkserver_preload(PRELOAD)
+    if HAS_FORKSERVER: mp_context.set_forkserver_preload(PRELOAD)         # for the next server, should this one end

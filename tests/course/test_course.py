@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from course.mistakes import MISTAKES
-from helpers import ROOT, assert_success, assert_user_error, run, run_in_process, run_python, snapshot_dir, write_files
+from helpers import ROOT, assert_success, assert_user_error, run_in_process, run_python, snapshot_dir, write_files
+from pages import in_fresh_process
+from processes import run_code, run_forked
 
 from annotated_transformer.course.project import _project_files, _write_project
 from annotated_transformer.course.runner import _check_in_process, _check_task
@@ -52,7 +54,7 @@ def test_mistake(project, edit, task, before, after, word):
 
 def check(project, *args):
     "The lines of `transformer_course check`, by task, and its exit status; the last line is that of ''."
-    result = run_python('-m', 'annotated_transformer.cli.course', 'check', project, *args)
+    result = run_forked('course', 'check', project, *args)
     *lines, last = result.stdout.strip().split('\n')
     assert 'Traceback' not in result.stderr and 'checking' in result.stderr, result.stderr
     return {line.split()[0]: line for line in lines} | {'': last}, result.returncode
@@ -184,24 +186,23 @@ def test_the_model_is_an_architecture_of_the_library(project, tmp_path):
     small = ('--N', 1, '--d_model', 16, '--d_ff', 16, '--h', 2, '--max_tokens', 256, '--max_steps', 4, '--warmup_steps', 2,
              '--save_every', '2 steps', '--average_checkpoints', 1)
     cwd = tmp_path / 'project'
-    assert_success(run('train', *own, '--recipe', 'demo', '--architecture', 'my_transformer', *map(str, small), '--output_dir', 'run', cwd=cwd))
-    assert_success(run('train', *own, '--output_dir', 'run', '--resume', '--max_steps', '6', cwd=cwd))
-    assert assert_success(run('translate', 'run', *own, cwd=cwd, stdin='seven\ntwo\n')).stdout.count('\n') == 2
-    assert_user_error(run('translate', 'run', cwd=cwd, stdin='seven\n'), "unknown architecture 'my_transformer'", '--import my_transformer')
+    assert_success(run_forked('train', *own, '--recipe', 'demo', '--architecture', 'my_transformer', *map(str, small), '--output_dir', 'run', cwd=cwd))
+    assert_success(run_forked('train', *own, '--output_dir', 'run', '--resume', '--max_steps', '6', cwd=cwd))
+    assert assert_success(run_forked('translate', 'run', *own, cwd=cwd, stdin='seven\ntwo\n')).stdout.count('\n') == 2
+    assert_user_error(run_forked('translate', 'run', cwd=cwd, stdin='seven\n'), "unknown architecture 'my_transformer'", '--import my_transformer')
 
 def test_the_masks_are_made_on_the_device_of_the_ids(project):
     code = 'import my_transformer, torch\nfrom annotated_transformer.model.seq2seq import build_model, get_architecture\n' \
            "model = build_model('my_transformer', get_architecture('my_transformer').config_class(20, 1, 8, 8, 2)).to('meta')\n" \
-           "print(model(*torch.ones(2, 3, 5, dtype=torch.long, device='meta')).device)"
-    assert assert_success(run_python('-c', code, cwd=project)).stdout == 'meta\n'
+           "device = str(model(*torch.ones(2, 3, 5, dtype=torch.long, device='meta')).device)"
+    assert in_fresh_process(run_code, project, code, 'device') == 'meta'
 
 def test_stubs_do_not_hinder_the_import(tmp_path):
     "A fault in the model is seen where the model is made, not by each test."
     _write_project(tmp_path / 'project')
     code = 'import my_transformer\nfrom annotated_transformer.model.seq2seq import build_model, get_architecture\n' \
            "build_model('my_transformer', get_architecture('my_transformer').config_class(20, 1, 8, 8, 2))"
-    result = run_python('-c', code, cwd=tmp_path / 'project')
-    assert result.stderr.strip().endswith('NotImplementedError') and 'my_transformer/transformer.py' in result.stderr
+    with pytest.raises(RuntimeError, match='my_transformer/transformer.py(?s:.*)NotImplementedError\n'): in_fresh_process(run_code, tmp_path / 'project', code)
 
 @pytest.mark.parametrize(('text', 'message'), [
     ('PARTS = {', "SyntaxError in tests/adapters.py:1: '{' was never closed"), ('PARTS = 3', 'tests/adapters.py must define PARTS, a dict'),
