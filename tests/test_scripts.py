@@ -11,6 +11,8 @@ import pytest
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
 from helpers import ROOT, SMALL_OVERRIDES, run_python
+from pages import in_fresh_process
+from processes import run_script
 
 PEERS = {'hugging_face.py': 'transformers'}               # what only the bench extra installs
 
@@ -29,15 +31,13 @@ def test_every_script_starts(script, monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 def test_the_benchmark_of_the_data(tmp_path):
-    result = run_python(ROOT / 'benchmarks/data.py', '--pairs', 1000, '--vocab', 120, '--out', tmp_path / 'x.json')
-    assert result.returncode == 0, result.stderr
+    in_fresh_process(run_script, *map(str, [ROOT / 'benchmarks/data.py', '--pairs', 1000, '--vocab', 120, '--out', tmp_path / 'x.json']))
     seconds = json.loads((tmp_path / 'x.json').read_text())['1000 pairs']['first']['seconds']
     assert {'fingerprint', 'read and split', 'learn pieces', 'cut into pieces', 'store'} <= set(seconds)
 
 @pytest.mark.parametrize('name, cells', [('what_waits', 3 * 2 * 4), ('short_paths', 7 * 2)])
 def test_the_experiments_of_section_4_in_small(tmp_path, name, cells):
-    result = run_python(ROOT / f'experiments/{name}.py', '--tiny', '--runs', tmp_path / 'runs', '--out', tmp_path / 'x.json')
-    assert result.returncode == 0, result.stderr
+    in_fresh_process(run_script, *map(str, [ROOT / f'experiments/{name}.py', '--tiny', '--runs', tmp_path / 'runs', '--out', tmp_path / 'x.json']))
     record = json.loads((tmp_path / 'x.json').read_text())
     assert len(record.get('cells') or record['arms']) == cells and record['processor']
     if name == 'short_paths': assert [arm['path'] for arm in record['arms'] if arm['n'] == 8] == [1, 2, 4, 8, 8, 8, 8]
