@@ -3,7 +3,8 @@
 The released model of captions (`nbs/results/multi30k_en_de`, 8,000 steps) goes on with sentences of Tatoeba for 100 steps, and beside it a
 new model of the same recipe learns them from nothing, in the same steps; three seeds each, pre-trained weights and recipe shared. Each way
 has the better of two learning rates, by the validation loss of seed 0. Measured every 20 steps: the validation loss on sentences in nats per
-character (vocabularies differ), and, of the fine-tuned model, the loss per token on captions, its old text; BLEU on both at the end.
+character (vocabularies differ); of the fine-tuned model before and after, since a run keeps its newest checkpoint alone, the loss per token
+on captions, its old text; BLEU on both at the end.
 Interrupted, it goes on where it was.
 
 Prediction, written before the first run:
