@@ -198,11 +198,17 @@ def _verify_checksums(checkpoint:Path) -> None:
 def load_model(
     run_dir:str|os.PathLike,     # folder that training wrote
     weights:str|Path='average',  # or 'best', 'last', or the path of a .safetensors file
+    architecture:str|None=None,  # the run must have; None: any
 ) -> Seq2SeqModel:               # the trained model, in evaluation mode
     """Load a trained model. Raises FileNotFoundError naming what is missing, ValueError
-    naming a file that is corrupt or does not match the others."""
+    naming a file that is corrupt or does not match the others, or if the run has
+    another architecture than the one asked for."""
     run = RunDirectory(run_dir)
-    config, path = run.config, run.weights_file(weights)
+    config = run.config
+    if architecture not in (None, config['architecture']): raise UserError(
+        f'{run_dir} contains a model of architecture {config["architecture"]!r}, '
+        f'not {architecture!r}')
+    path = run.weights_file(weights)
     config_type: Any = get_architecture(config['architecture']).config_class
     model_config = config_type(**config['model'])
     _check_weights_config(path, model_config)        # before anything is built

@@ -10,9 +10,8 @@ from datasets import load_from_disk
 from torch.nn.utils import vector_to_parameters
 from tqdm import tqdm
 from annotated_transformer.data.batching import Batches
-from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.training.train_step import ModelWithLoss, validate
-from annotated_transformer.model.transformer import Transformer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument('run_dir', help='a finished run with at least three checkpoints')
@@ -21,7 +20,7 @@ parser.add_argument('--out', required=True, help='JSON file to write')
 args = parser.parse_args()
 
 paths, accelerator = RunDirectory(args.run_dir).checkpoints(), Accelerator()
-model = Transformer.from_pretrained(args.run_dir, paths[-1] / 'model.safetensors').to(accelerator.device)
+model = load_model(args.run_dir, paths[-1] / 'model.safetensors').to(accelerator.device)
 batches = Batches(load_from_disk(f'{args.run_dir}/data/valid'), 4096, model.pad_id)
 
 def load_weights(path):

@@ -11,7 +11,6 @@ from helpers import EN_DE, ROOT, SMALL_OVERRIDES, TRAINED_OVERRIDES, edit_config
 
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.pretrained import _diff_settings
-from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory, load_model
 
@@ -47,9 +46,10 @@ def test_one_door(own):
     plain = load_model(own)
     files = dict(average=own / 'model.safetensors', best='best.safetensors', last=checkpoint / 'model.safetensors')
     for more, (kind, file) in enumerate(files.items()):
-        model, *others = load_model(own, kind), load_model(own, file), Transformer.from_pretrained(own, kind), Translator.from_pretrained(own, kind, 'cpu').models[0]
+        model, *others = load_model(own, kind), load_model(own, file), Translator.from_pretrained(own, kind, 'cpu').models[0]
         assert all(same(model, other) for other in others) and torch.allclose(model.output_projection.weight, plain.output_projection.weight + more)
-    for door in load_model, Transformer.from_pretrained, Translator.from_pretrained:
+    with pytest.raises(ValueError, match="a model of architecture 'transformer', not 'bytenet'"): load_model(own, architecture='bytenet')
+    for door in load_model, Translator.from_pretrained:
         with pytest.raises(ValueError, match="weights='newest' is unknown: use one of average, best, last"): door(own, 'newest')
         with pytest.raises(FileNotFoundError, match='contains no checkpoints/step-00000007/model.safetensors: use average, best, last or an existing file'): door(own, 'checkpoints/step-00000007/model.safetensors')
 

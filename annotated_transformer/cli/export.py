@@ -14,7 +14,6 @@ from ..export.ctranslate2 import to_ctranslate2
 from ..export.onnx import to_onnx
 from ..export.transformers import to_transformers
 from ..inference.released_models import _find_model
-from ..model.transformer import Transformer
 from ..run_directory import RunDirectory, load_model, WEIGHTS_FILE
 from ..utils.io import (
     _create_output_dir, _sha256_file, _get_dir_kind)
@@ -64,8 +63,7 @@ def transformer_export(
     out = Path(output_dir or run.path / format)
     # the run is validated before a folder is created
     _require_translation_model(run, run.config, ', and only those are exported')
-    load = load_model if format == 'safetensors' else Transformer.from_pretrained
-    load(run.path, weights)
+    load_model(run.path, weights, None if format == 'safetensors' else 'transformer')
     target, is_new = out.resolve(), not out.exists()      # a symbolic link is followed
     tmp = target.with_name(target.name + '.tmp')
     try:

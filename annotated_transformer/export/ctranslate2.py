@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor, nn
 from ..inference.released_models import _find_model
-from ..run_directory import RunDirectory
+from ..run_directory import RunDirectory, load_model
 from ..utils.io import _sha256_file, read_json
 from ..inference.beam_search import Hypothesis, _MAX_EXTRA_TOKENS
 from ..model.config import TransformerConfig
@@ -117,7 +117,7 @@ def to_ctranslate2(
     support a parameter, the positions or the head size; otherwise as `load_model`."""
     _import_optional('ctranslate2')
     specs = importlib.import_module('ctranslate2.specs')
-    model = Transformer.from_pretrained(run_dir, weights)
+    model = cast(Transformer, load_model(run_dir, weights, 'transformer'))
     tokenizer = RunDirectory(cast(str, run_dir)).tokenizer
     _check_supported(model)
     c = model.config

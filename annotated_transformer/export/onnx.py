@@ -7,8 +7,10 @@ __all__ = ['to_onnx']
 
 # %% ../../nbs/library/export/onnx.ipynb #imports
 from os import PathLike
+from typing import cast
 import torch
 from ..model.transformer import Transformer
+from ..run_directory import load_model
 from ..utils.validation import _import_optional
 
 # %% ../../nbs/library/export/onnx.ipynb #to-onnx
@@ -22,7 +24,7 @@ def to_onnx(
     inputs `src` (B, T_k) and `tgt` (B, T_q), bos first; output `logits` (B, T_q, V).
     Raises ValueError as `load_model`, or if onnx is not installed."""
     _import_optional('onnx'); _import_optional('onnxscript')
-    model = Transformer.from_pretrained(run_dir, weights)
+    model = cast(Transformer, load_model(run_dir, weights, 'transformer'))
     size = {name: torch.export.Dim(name, min=1, max=model.config.max_len)
             for name in ('B', 'T_k', 'T_q')}
     src_vocab_size = model.src_embed.num_embeddings

@@ -9,10 +9,10 @@ __all__ = ['to_transformers']
 import json, re, statistics
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 import safetensors.torch
 from datasets import load_from_disk
-from ..run_directory import RunDirectory, WEIGHTS_FILE
+from ..run_directory import RunDirectory, load_model, WEIGHTS_FILE
 from ..data.tokenizer import Tokenizer
 from .marian_weights import _marian_state_dict
 from ..inference.beam_search import _MAX_EXTRA_TOKENS
@@ -198,7 +198,7 @@ def to_transformers(
     need not be installed. Raises ValueError naming what Marian does not have, and as
     `load_model`."""
     run, folder = RunDirectory(run_dir), Path(out)
-    model = Transformer.from_pretrained(run_dir, weights)
+    model = cast(Transformer, load_model(run_dir, weights, 'transformer'))
     tokenizer = run.tokenizer
     _check_supported(model.config)
     beta = round(_hf_length_penalty(.6, _mean_target_length(run_dir)), 3)

@@ -6,8 +6,6 @@
 __all__ = ['Transformer', 'DecoderCache']
 
 # %% ../../nbs/36_transformer.ipynb #imports
-import os
-from typing import cast
 from fastcore.basics import patch
 import torch
 from torch import Tensor, nn
@@ -20,7 +18,6 @@ from .seq2seq import Seq2SeqModel, register_architecture
 from .positional_encoding import PositionalEncoding
 from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)
-from ..utils.validation import UserError
 
 # %% ../../nbs/36_transformer.ipynb #transformer
 @register_architecture('transformer')
@@ -191,19 +188,3 @@ def reorder(self:Transformer,
     state.reorder(beam_idx)
 
 Transformer.cache_class = DecoderCache
-
-# %% ../../nbs/36_transformer.ipynb #from-pretrained
-@patch(cls_method=True)
-def from_pretrained(cls:Transformer,
-    run_dir:str|os.PathLike,  # run directory
-    weights:str='average',    # or 'best', 'last', or the path of a .safetensors file
-) -> Transformer:             # the trained model, in evaluation mode
-    """Load a trained Transformer, or a registered subclass. Raises as `load_model`,
-    and ValueError if the run has another architecture."""
-    # imported here, as run_directory imports this module
-    from annotated_transformer.run_directory import load_model
-    model = load_model(run_dir, weights)
-    if model.architecture != cls.architecture: raise UserError(
-        f'{run_dir} contains a model of architecture {model.architecture!r}, '
-        f'not {cls.architecture!r}: use load_model')
-    return cast(Transformer, model)

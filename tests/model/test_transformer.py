@@ -171,7 +171,7 @@ def test_saved_and_loaded(tmp_path):
     torch.manual_seed(0)
     m, src, tgt = Transformer(SMALL, pad_id=8).eval(), ids(2, 5), ids(2, 4)
     save(m, tmp_path)
-    for loaded in Transformer.from_pretrained(tmp_path), load_model(tmp_path):
+    for loaded in load_model(tmp_path), load_model(tmp_path, architecture='transformer'):
         assert_close(loaded(src, tgt), m(src, tgt), rtol=0, atol=0)
         assert not loaded.training and loaded.src_embed.weight is loaded.output_projection.weight
         assert (loaded.config, loaded.pad_id) == (m.config, 8)
@@ -179,16 +179,16 @@ def test_saved_and_loaded(tmp_path):
     assert len({'src_embed.weight', 'tgt_embed.weight', 'output_projection.weight'} & names.keys()) == 1
 
 def test_files_that_are_missing(tmp_path):
-    with pytest.raises(FileNotFoundError, match='contains no config.json: is it a run directory?'): Transformer.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match='contains no config.json: is it a run directory?'): load_model(tmp_path)
     save(model(), tmp_path)
-    with pytest.raises(FileNotFoundError, match='contains no checkpoints/9.safetensors'): Transformer.from_pretrained(tmp_path, 'checkpoints/9.safetensors')
+    with pytest.raises(FileNotFoundError, match='contains no checkpoints/9.safetensors'): load_model(tmp_path, 'checkpoints/9.safetensors')
     (tmp_path / 'model.safetensors').unlink()
-    with pytest.raises(FileNotFoundError, match='contains no model.safetensors'): Transformer.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match='contains no model.safetensors'): load_model(tmp_path)
 
 @pytest.mark.parametrize('changes, message', [(dict(d_ff=128), r'W_1.weight has shape \(32, 16\)'), (dict(N=9), 'encoder.layers.2.self_attn.W_Q.weight is missing'), (dict(d_fff=128), "unknown field 'd_fff'")])
 def test_weights_of_another_model(changes, message, tmp_path):
     save(model(), tmp_path, **changes)
-    with pytest.raises(ValueError, match=message): Transformer.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message): load_model(tmp_path)
 
 def test_dropout_acts_in_training_only():
     m, src, tgt = model().train(), ids(2, 5), ids(2, 4)
