@@ -270,7 +270,7 @@ const start = (view, data, base64) => {
       e.checked = !m.off.has(e.dataset.off)
     ask(); examine()
   })
-  const box = (off, label, colour, hidden = '') => {
+  const box = (off, label, colour = false, hidden = '') => {
     const known = off in data.effects, lost = known ? data.whole - data.effects[off] : 0
     return make('label', {class: 'tl-switch', title: known
       ? `without it ${data.effects[off]} of ${all} are right` : false},
