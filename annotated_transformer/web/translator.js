@@ -37,13 +37,25 @@ const startTranslator = view => {
       const ms = Math.max(1, Math.round(performance.now() - begun)), german = textOf(ids)
       at('german').textContent = german || '(nothing)'
       if (!m.off.size) whole = german
-      at('whole').textContent = m.off.size && whole != german ? `With every part: ${whole}` : ''
-      say(''); busy(false)
+      at('whole').textContent = !m.off.size ? '' : whole == german
+        ? 'Without this part the sentence comes out as before. Try another.'
+        : `With every part: ${whole}`
+      say(rareWords(src)); busy(false)
       at('time').textContent = `${src.length - 1} tokens in, ${ids.length} out, ${ms} ms here`
       Object.assign(state, {src, ids: [...ids, m.eos], pick: null})
       inspect(); draw()
     })
   })
+  const rareWords = src => {                       // those put together from pieces
+    const words = []
+    for (const id of src.slice(0, -1)) {
+      const piece = m.pieces[id]
+      if (piece.startsWith('▁') || !words.length) words.push([])
+      words[words.length - 1].push(unescapeXml(piece).replace('▁', ''))
+    }
+    const rare = words.filter(w => w.length > 1 && /\p{L}{3}/u.test(w.join(''))).map(w => w.join(''))
+    return rare.length ? `Rare or new to this model, and spelled from pieces: ${rare.join(', ')}.` : ''
+  }
   const inspect = () => {                          // the weights of every head
     state.weights = {encoder: {}, decoder: {}, memory: {}}
     m.look = (kind, layer, weights) => { state.weights[kind][layer] = weights }
@@ -57,7 +69,9 @@ const startTranslator = view => {
   const wordOf = id => id == m.eos ? 'end' : id == m.bos ? 'begin'
     : unescapeXml(m.pieces[id]).replace(/^▁/, '') || '␣'
   const heads = () => range(m.h).filter(head => !state.heads.has(head))
-  const weight = (head, key, query) => state.weights[state.kind][state.layer]?.[head][query][key] || 0
+  const isOff = head => m.off.has(`${state.kind} ${state.layer} ${head}`)
+  const weight = (head, key, query) => isOff(head) ? 0
+    : state.weights[state.kind][state.layer]?.[head][query][key] || 0
   const sumOf = (key, query) => heads().reduce((sum, head) => sum + weight(head, key, query), 0)
     / Math.max(1, heads().length)
   const token = (side, id, i) => make('button', {type: 'button', 'data-at': `${side} ${i}`,
@@ -104,22 +118,24 @@ const startTranslator = view => {
     describe(keys, queries)
   }
   const describe = (keys, queries) => {            // what the chosen token attends to
-    const off = !state.weights[state.kind][state.layer]
-    if (off || !state.pick) { at('story').textContent = off
-      ? 'This layer is skipped: it has no attention weights.'
+    const skipped = !state.weights[state.kind][state.layer]
+    const blind = range(m.h).every(isOff)
+    if (skipped || blind || !state.pick) { at('story').textContent = skipped
+      ? 'This layer is skipped: it has no attention weights.' : blind
+      ? 'Without cross-attention the decoder does not see the English sentence.'
       : 'Point at a token, or choose it, to see what it attends to.'; return }
     const [side, i] = state.pick, others = side ? keys : queries
     const share = j => side ? sumOf(j, i) : sumOf(i, j)
     const seen = [...others.keys()].filter(j => share(j) >= .03).sort((p, q) => share(q) - share(p))
     at('story').textContent = `“${wordOf((side ? queries : keys)[i])}” ${side ? 'attends to'
       : 'is attended to by'}: ${seen.slice(0, 4).map(j =>
-      `${wordOf(others[j])} ${Math.round(100 * share(j))} %`).join(', ') || 'nothing'}${
+      `${wordOf(others[j])} ${Math.round(100 * share(j))} %`).join(' · ') || 'nothing'}${
       heads().length > 1 ? ' (mean of the heads shown)' : ''}.`
   }
   const pick = e => {
     const chosen = e.target.closest('.tt-token')
-    if (!chosen) return
-    state.pick = chosen.dataset.at.split(' ').map(Number)
+    if (!chosen && e.type != 'click') return       // a click beside them: all of them
+    state.pick = chosen && chosen.dataset.at.split(' ').map(Number)
     drawRibbons()
   }
   for (const name of ['pointerover', 'focusin', 'click']) at('map').addEventListener(name, pick)
@@ -136,14 +152,14 @@ const startTranslator = view => {
         option('kind', label, kind == state.kind, () => set({kind})))),
       group('Layer', ...range(m.N).map(layer =>
         option('layer', layer + 1, layer == state.layer, () => set({layer})))),
-      group('Heads', ...range(m.h).map(head => option('head', head + 1, true, e => {
+      group('Heads drawn', ...range(m.h).map(head => option('head', head + 1, true, e => {
         toggle(state.heads, head, e.target.checked); drawRibbons()
       }, {type: 'checkbox', style: `accent-color: ${data.colours[head % data.colours.length]}`}))))
     const across = range(m.N).flatMap(l => range(m.h).map(head => `memory ${l} ${head}`))
     const parts = {'positions': ['positions'], 'causal mask': ['mask'], 'cross-attention': across,
-      'division by √d_k': ['scale'],
+      'division by √dₖ': ['scale'],
       ...Object.fromEntries(range(m.N).map(l => [`encoder layer ${l + 1}`, [`encoder ${l}`]]))}
-    at('parts').append(group('Parts of the model', ...Object.entries(parts).map(([label, names]) =>
+    at('parts').append(group('Take a part away, and the sentence is translated without it', ...Object.entries(parts).map(([label, names]) =>
       option('part', label, true, e => {
         names.forEach(name => toggle(m.off, name, e.target.checked))
         translate()
