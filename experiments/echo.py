@@ -1,8 +1,8 @@
-"""Section 2, one task for eleven systems: n random letters are heard and then said again. And its second form: at each
-position of a line, say what stood some places before. See nbs/library/analysis/echo.ipynb.
+"""Section 2, one task for eleven systems: the target is the source, n random letters. And its second form: at each
+position of a line, predict what stood some places before. See nbs/library/analysis/echo.ipynb.
 
-Adam with one cycle of the learning rate up to 0.01, at most 400 updates of 32 lines; a system that has said the letters of 20 batches
-in a row without a fault is finished. Nothing is tuned for any system. Updates depend on no clock. Interrupted, the same command
+Adam with one cycle of the learning rate up to 0.01, at most 400 updates of 32 lines; a system that has predicted 20 batches
+in a row without an error is finished. Nothing is tuned for any system. Updates depend on no clock. Interrupted, the same command
 continues; several with other --seeds may share the work.
 
     python experiments/echo.py --out nbs/results/echo.json      # some minutes on one thread
@@ -10,8 +10,8 @@ continues; several with other --seeds may share the work.
 import argparse, json
 from pathlib import Path
 import torch
-from annotated_transformer.analysis.echo import (
-    ECHO_SYSTEMS, _V, count_connections, draw_echo, echo_accuracy, lagged_loss, lagged_model, say_again)
+from annotated_transformer.analysis.echo import draw_echo, echo_accuracy, echo_logits, lagged_loss, lagged_model, _V
+from annotated_transformer.analysis.echo_systems import ECHO_SYSTEMS, count_connections
 from recording import ResultCache, provenance
 
 LENGTHS, SEEDS, UPDATES, PEAK = [8, 16], [0, 1, 2], 400, .01
@@ -35,7 +35,7 @@ def learn(name, n, seed, updates):
     faultless = done = 0
     while done < updates and faultless < 20:
         x = draw_echo(n)
-        logits = say_again(model, x)
+        logits = echo_logits(model, x)
         faultless = faultless + 1 if (logits.argmax(-1) == x).all() else 0
         step(model, optimizer, schedule, torch.nn.functional.cross_entropy(logits.mT, x))
         done += 1

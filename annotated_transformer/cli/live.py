@@ -30,6 +30,9 @@ def transformer_live(
     _check_output_path(output)
     if RunDirectory(run_dir).config['preprocessing'] == 'raw':
         view = build_live_page(run_dir, small, bits)
+    elif small or bits: raise UserError(
+        f'{run_dir} has read Moses tokens: its page has one form, in 8 bits; leave out '
+        '--small and --bits')
     else: view = build_translator_page(run_dir, load_test_split(run_dir)[0][:5])
     head = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -6,7 +6,9 @@
 __all__ = ['moses_lc']
 
 # %% ../../nbs/library/data/moses.ipynb #imports
+import re
 from collections.abc import Iterable
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/data/moses.ipynb #moses
 def moses_lc(
@@ -29,3 +31,22 @@ def _moses_detokenize(
     from sacremoses import MosesDetokenizer
     detokenizer = MosesDetokenizer(lang=lang)
     return [detokenizer.detokenize(s.split()) for s in sentences]
+
+# %% ../../nbs/library/data/moses.ipynb #moses-rules
+def _moses_rules(
+    lang:str,          # of the source; the page has the rules of English apostrophes
+) -> dict[str, list]:  # as `preprocess` in moses.js reads it
+    "The substitutions of Moses' normaliser and the words that a full stop belongs to."
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+    if lang != 'en': raise UserError(
+        f'the page prepares English text, and the source is {lang!r}: choose a model '
+        'that translates from English, or one of raw text')
+    tokenizer = MosesTokenizer(lang=lang)
+    words = [w.partition(' ') for w in tokenizer.NONBREAKING_PREFIXES if w.islower()
+             or tokenizer.has_numeric_only(w) and w.partition(' ')[0].islower()]
+    return dict(
+        rules=[[pattern, re.sub(r'\\g<(\d)>', r'$\1', text)] for pattern, text in
+               MosesPunctNormalizer(lang=lang).substitutions],
+        prefixes=[word for word, _, numeric in words if not numeric],
+        numeric=[word for word, _, numeric in words if numeric])
+

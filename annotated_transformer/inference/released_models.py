@@ -14,8 +14,8 @@ from zipfile import ZipFile
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/released_models.ipynb #fetch
-_RELEASE_URL = ('https://github.com/annotated-transformer/annotated_transformer/releases/'
-                'download/v0.1.0')
+_RELEASE_URL = ('https://github.com/annotated-transformer/annotated_transformer/'
+                'releases/download/v0.1.0')
 # name of a model: SHA-256 of its archive, as tools/release.py prints it
 _CHECKSUMS = {
     'multi30k-en-de':

@@ -6,7 +6,7 @@
 __all__ = ['ablate', 'ablation_study']
 
 # %% ../../nbs/library/web/browser.ipynb #imports
-import base64, math, re
+import base64, math
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..utils.validation import UserError, validate_fields
 from ..inference.beam_search import beam_search
 from ..model.seq2seq import Seq2SeqModel
+from ..data.moses import _moses_rules
 from ..data.tokenizer import Tokenizer
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
@@ -99,25 +100,6 @@ def _serialize_tokenizer(
         raise UserError('the page needs a tokenizer of byte pairs of raw text, shared '
                         'by source and target: this is another')
     return dict(pieces=tokens, scores=scores)
-
-# %% ../../nbs/library/web/browser.ipynb #serialize-moses
-def _serialize_moses(
-    lang:str,          # of the source; the page has the rules of English apostrophes
-) -> dict[str, list]:  # as `preprocess` in moses.js reads it
-    "The substitutions of Moses' normaliser and the words that a full stop belongs to."
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
-    if lang != 'en': raise UserError(
-        f'the page prepares English text, and the source is {lang!r}: choose a model '
-        'that translates from English, or one of raw text')
-    tokenizer = MosesTokenizer(lang=lang)
-    words = [w.partition(' ') for w in tokenizer.NONBREAKING_PREFIXES if w.islower()
-             or tokenizer.has_numeric_only(w) and w.partition(' ')[0].islower()]
-    return dict(
-        rules=[[pattern, re.sub(r'\\g<(\d)>', r'$\1', text)] for pattern, text in
-               MosesPunctNormalizer(lang=lang).substitutions],
-        prefixes=[word for word, _, numeric in words if not numeric],
-        numeric=[word for word, _, numeric in words if numeric])
-
 
 # %% ../../nbs/library/web/browser.ipynb #no-cache-model
 class _NoCacheModel(Seq2SeqModel):
@@ -230,7 +212,7 @@ def _serialize_model(
     bits:int=16,            # as for `_pack_weights`
 ) -> dict[str, Any]:        # as `load` in weights.js reads it
     """Sizes, tokenizer and weights.
-    Raises as `_serialize_tokenizer`, `_serialize_moses` and `_pack_weights`."""
+    Raises as `_serialize_tokenizer`, `_moses_rules` and `_pack_weights`."""
     model, t = cast(Transformer, translator.models[0]), translator.tokenizer
     c, (d_k, d_v) = model.config, model.config.head_dims
     sizes = dict(N=c.N, h=c.h, d_model=c.d_model, d_k=d_k, d_v=d_v, norm=c.norm,
@@ -238,7 +220,7 @@ def _serialize_model(
     ids = dict(pad=t.pad_id, unk=t.unk_id, bos=t.bos_id, eos=t.eos_id)
     moses = translator.config['preprocessing'] == 'moses_lc'
     lang = translator.config['source_lang']
-    rules = dict(moses=_serialize_moses(lang)) if moses else {}
+    rules = dict(moses=_moses_rules(lang)) if moses else {}
     sentences = translator.preprocess(sentences, 'source')
     return dict(model=sizes | ids | rules | dict(longest=model.max_target_length),
                 **_serialize_tokenizer(t, sentences), **_pack_weights(model, bits))

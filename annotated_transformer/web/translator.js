@@ -2,7 +2,7 @@ const unescapeXml = piece => escapes.reduceRight((t, [from, to]) => t.replaceAll
 const startTranslator = view => {
   const at = name => view.querySelector(`.tt-${name}`)
   const data = JSON.parse(at('data').textContent), field = at('ask').querySelector('textarea')
-  const state = {kind: 'memory', layer: data.layer, heads: new Set(), pick: null, off: new Set()}
+  const state = {kind: 'memory', layer: data.layer, heads: new Set(), pick: null}
   let m = null, stop = () => {}, whole = ''
   const say = line => { at('note').textContent = line }
   const busy = truth => view.setAttribute('aria-busy', `${truth}`)

@@ -20,14 +20,13 @@ from .browser import (
 def _model_data(
     run_dir:str|os.PathLike,  # of a Transformer
     sentences:list[str],      # on which the tokenizer is compared
-    bits:int=8,               # of each weight: 32, 16 or 8
 ) -> dict[str, Any]:          # as `load` in weights.js reads it
     """Sizes, tokenizer and weights of a run. Raises ValueError if the model is not a
     Transformer, and as `Translator` and `_serialize_model`."""
     translator = Translator.from_pretrained(run_dir, device='cpu')
     if not isinstance(translator.models[0], Transformer):
         raise UserError(f'{run_dir}: the page needs a Transformer')
-    return _serialize_model(translator, sentences, bits)
+    return _serialize_model(translator, sentences, bits=8)
 
 def _write_json(data:Any) -> str:
     "JSON that can stand in a script of a page."

@@ -2,7 +2,8 @@
 import pytest
 import torch
 
-from annotated_transformer.analysis.echo import ECHO_SYSTEMS, count_connections, draw_echo, echo_accuracy, echo_table, lagged_loss, lagged_model, say_again
+from annotated_transformer.analysis.echo import draw_echo, echo_accuracy, echo_logits, lagged_loss, lagged_model
+from annotated_transformer.analysis.echo_systems import ECHO_SYSTEMS, count_connections, echo_table
 from annotated_transformer.utils.io import project_path, read_json
 
 @pytest.mark.parametrize('name', ECHO_SYSTEMS)
@@ -10,7 +11,7 @@ def test_each_system_has_logits_for_each_letter(name):
     "Eight ids for each letter, and an accuracy near chance before training."
     torch.manual_seed(0)
     model, x = ECHO_SYSTEMS[name].model(6), draw_echo(6, 64)
-    assert say_again(model, x).shape == (64, 6, 8) and 3 <= x.min() and x.max() <= 7
+    assert echo_logits(model, x).shape == (64, 6, 8) and 3 <= x.min() and x.max() <= 7
     assert echo_accuracy(model, x) < .5
 
 @pytest.mark.parametrize('name, expected', {
@@ -22,9 +23,9 @@ def test_layers_between_positions(name, expected):
     assert {key: counts[key] for key in expected} == expected
 
 @pytest.mark.parametrize('name, growth', {'Transformer': 0, 'ByteNet (decoder)': 0, 'RNN encoder-decoder': 4, 'Extended Neural GPU': 8}.items())
-def test_products_in_a_row(name, growth):
+def test_products_sequential(name, growth):
     "Two more letters: none where positions are parallel, one for each letter read and written in a GRU, two of each in a Neural GPU."
-    short, long = (count_connections(ECHO_SYSTEMS[name], n)['in_a_row'] for n in (4, 6))
+    short, long = (count_connections(ECHO_SYSTEMS[name], n)['sequential'] for n in (4, 6))
     assert long - short == growth
 
 def test_lagged_echo_begins_at_chance():

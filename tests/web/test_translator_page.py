@@ -6,12 +6,12 @@ import pytest
 from browsers import in_chromium, in_node, with_chromium, with_node
 
 from annotated_transformer.cli.live import transformer_live
-from annotated_transformer.data.moses import _moses_detokenize, moses_lc
+from annotated_transformer.data.moses import _moses_detokenize, _moses_rules, moses_lc
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.inference.evaluation import load_test_split
 from annotated_transformer.utils.io import project_path
 from annotated_transformer.utils.validation import UserError
-from annotated_transformer.web.browser import _MODEL_JS, _quantize_model, _serialize_moses
+from annotated_transformer.web.browser import _MODEL_JS, _quantize_model
 from annotated_transformer.web.translator_page import _model_script, build_translator_page
 
 RUN = project_path('nbs/results/multi30k_en_de')
@@ -50,7 +50,7 @@ def translator():
 def test_preparation():
     "Text is prepared as sacremoses does it, and put together again."
     german = moses_lc(['Der Hund, der bellt, ist "braun" (sehr).', "Geht's? Ja: 3,5 %!", "'so' und \"so\" & [so]"], 'de')
-    english, back = in_node(f"{MODEL_JS}; const m = {{moses: {json.dumps(_serialize_moses('en'))}}}", [HARD + CAPTIONS, german],
+    english, back = in_node(f"{MODEL_JS}; const m = {{moses: {json.dumps(_moses_rules('en'))}}}", [HARD + CAPTIONS, german],
                             'return [given[0].map(s => preprocess(m, s)), given[1].map(s => postprocess(m, s))]')
     assert english == moses_lc(HARD + CAPTIONS, 'en') and back == _moses_detokenize(german, 'de')
 
@@ -106,14 +106,14 @@ def test_missing_model(tmp_path):
     assert line.startswith('absent.js could not be loaded')
 
 def test_command(trained, tmp_path, capsys):
-    "A run of Moses tokens becomes a translator with sentences of its test split to try; without such sentences it is refused."
+    "A run of Moses tokens becomes a translator with sentences of its test split to try; options of the other page are refused."
     config = json.loads((trained / 'config.json').read_text())
-    for run_dir in tmp_path / 'run', tmp_path / 'bare':
-        shutil.copytree(trained, run_dir)
-        config['data']['preprocessing'] = 'moses_lc'
-        (run_dir / 'config.json').write_text(json.dumps(config))
+    shutil.copytree(trained, tmp_path / 'run')
+    config['data']['preprocessing'] = 'moses_lc'
+    (tmp_path / 'run/config.json').write_text(json.dumps(config))
     transformer_live(str(tmp_path / 'run'), str(tmp_path / 'page.html'))
     sources, _ = load_test_split(tmp_path / 'run')
     page = (tmp_path / 'page.html').read_text()
     assert 'transformer-translator' in page and json.dumps(sources[0]) in page
-    with pytest.raises(UserError, match='examples is empty'): build_translator_page(tmp_path / 'bare', [])
+    for option in dict(small=True), dict(bits=16):
+        with pytest.raises(UserError, match='leave out --small and --bits'): transformer_live(str(tmp_path / 'run'), str(tmp_path / 'other.html'), **option)
