@@ -205,7 +205,8 @@ def echo_table(
     "The table of section 2: counts and accuracies for the record's two lengths."
     lengths = [str(n) for n in record['lengths']]
     rows = ['| system | first public | who | sequential operations | layers from a '
-            'letter to its echo | layers within a line | letters right, % | left open |',
+            'letter to its echo | layers within a line | letters right, % | '
+            'left open |',
             '|---' * 8 + '|']
     for name in names or ECHO_SYSTEMS:
         system, counts = ECHO_SYSTEMS[name], record['counts'][name]

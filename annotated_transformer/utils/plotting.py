@@ -76,7 +76,7 @@ _MAP_COLUMNS = {
     'encoder': (1.2, 0, '3.4 embedding, 3.5 + position, 3.2 attention, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm'),
     'decoder': (2.5, 0, '3.4 embedding, 3.5 + position, 3.2 masked attention, '
-                        '3.1 add & norm, 3.2 attention to z, 3.1 add & norm, '
+                        '3.1 add & norm, 3.2 cross-attention, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm, 3.4 softmax'),
     'training':    (3.9, 6, '5.2 hardware, 5.3 Adam, 5.4 smoothed loss'),
     'translation': (3.9, 1, '6.1c engines, 6.1b BLEU, 6.1a beam search')}
