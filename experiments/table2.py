@@ -15,8 +15,8 @@ that matters, five seeds, paired. Predicted: confirmed at convergence, undecided
 
     python experiments/table2.py --data data/multi30k --out nbs/results/table2.json      # --workers 12 shares one GPU
 
-Each run is written down when it ends: interrupted, the same command goes on. With --minutes no run begins after that time; the record
-says which are missing.
+Each run is written down when it ends: interrupted, the same command goes on, and on another machine it goes on from the record at
+--out, whose runs are not made again. With --minutes no run begins after that time; the record says which are missing.
 """
 import argparse, gc, json, multiprocessing, os, shutil, sys, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -110,17 +110,31 @@ def prepare(a):
     for s in SYSTEMS:
         if not (run := a.runs / f'prepared {s}').exists(): train(recipe_of(s, max_steps=2, warmup_steps=1), CORPUS, run, a.data)
 
+def name_of(system, epochs, job, final):
+    return f'{system}, {epochs} epochs, ' + ', '.join(f'{k} {job[k]:g}' for k in ('peak_lr', 'P_drop', 'warmup_steps', 'seed')) + ', final' * final
+
+def continue_from(record, settings, cache):
+    "Write down the runs of an earlier record, as if they had been made here."
+    if changed := [k for k, v in settings.items() if record.get(k) != v]:
+        sys.exit(f'error: --out: that record was made with {changed[0]}={record.get(changed[0])}, this command with {settings[changed[0]]}: choose another file')
+    for system, found in record['systems'].items():
+        epochs = [TUNE_START] * len(RATES) + [TUNE] * (len(found['tried']) - len(RATES)) + [EPOCHS] * len(found['runs'])
+        for n, run in zip(epochs, found['tried'] + found['runs']):
+            cache.get_or_compute(name_of(system, n, run, n == EPOCHS), lambda run=run: run, quiet=True)
+
 class Schedule:
     "All runs of a system, in order, on shared workers."
-    def __init__(self, a, cache, pool): self.a, self.cache, self.pool, self.end = a, cache, pool, time.time() + 60 * a.minutes
+    def __init__(self, a, cache, pool):
+        self.a, self.cache, self.pool, self.end = a, cache, pool, time.time() + 60 * a.minutes
+        self.threads = ThreadPoolExecutor(a.workers)           # a run is asked for when a worker is free, so that `end` holds for its beginning
 
     def results(self, system, jobs, epochs, final=False):
         "The results of runs side by side; None for one that had no time to begin."
         def one(job):
-            name = f'{system}, {epochs} epochs, ' + ', '.join(f'{k} {v:g}' for k, v in job.items()) + ', final' * final
+            name = name_of(system, epochs, job, final)
             if not self.cache.has(name) and time.time() > self.end: return
             return self.cache.get_or_compute(name, lambda: self.pool.submit(run_one, self.a, system, epochs, final=final, **job).result())
-        with ThreadPoolExecutor(len(jobs)) as threads: return [*threads.map(one, jobs)]
+        return [*self.threads.map(one, jobs)]
 
     def tune(self, system):
         "Rate, then dropout and warm-up: the runs, and the best settings; None where time was too short."
@@ -137,8 +151,8 @@ class Schedule:
         runs = self.results(system, [tuned[1] | dict(seed=seed) for seed in range(1 if self.a.tiny else SEEDS)], EPOCHS, final=True)
         return dict(tried=tuned[0], best=tuned[1], runs=[r for r in runs if r])
 
-    def run(self):
-        with ThreadPoolExecutor(len(SYSTEMS)) as threads: found = dict(zip(SYSTEMS, threads.map(self.system, SYSTEMS)))
+    def run(self, systems=SYSTEMS):
+        with ThreadPoolExecutor(len(SYSTEMS)) as threads: found = dict(zip(systems, threads.map(self.system, systems)))
         return {s: f for s, f in found.items() if f}
 
 def start_worker():
@@ -152,7 +166,12 @@ def main(a):
     settings = dict(rates=RATES, dropouts=DROPOUTS, warmups=WARMUPS, tune_start=TUNE_START, tune=TUNE, epochs=EPOCHS, tiny=a.tiny)
     cache = ResultCache(a.runs / 'parts', json.loads(json.dumps(settings)))
     if a.costs: return print({s: f'{c["seconds"]:.4f} s' for s, c in cache.get_or_compute(f'cost {a.costs}', lambda: step_costs(a, a.costs, 2 if a.tiny else 20)).items()})
-    with ProcessPoolExecutor(a.workers, multiprocessing.get_context('spawn'), start_worker) as pool: found = Schedule(a, cache, pool).run()
+    if a.out and a.out.exists(): continue_from(json.loads(a.out.read_text()), json.loads(json.dumps(settings)), cache)
+    with ProcessPoolExecutor(a.workers, multiprocessing.get_context('spawn'), start_worker) as pool:
+        schedule = Schedule(a, cache, pool)
+        schedule.run(a.systems)
+        schedule.end = 0                                      # the record is of all systems: what there is
+        found = schedule.run()
     missing = {s: SEEDS - len(found[s]['runs']) if s in found else SEEDS for s in SYSTEMS}
     for s, f in found.items(): print(f'{s:<22}', f['best'], ', '.join(f"{r['lower-cased tokenised BLEU']:.2f}" for r in f['runs'] if 'diverged' not in r))
     if any(missing.values()): print('runs that are missing:', missing)
@@ -165,6 +184,7 @@ def main(a):
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--data', required=True, help='folder of Multi30k')
 p.add_argument('--runs', type=Path, default=Path('runs/table2'), help='folder of the runs')
+p.add_argument('--systems', nargs='+', choices=SYSTEMS, default=[*SYSTEMS], metavar='SYSTEM', help=f"systems to train: {', '.join(SYSTEMS)}")
 p.add_argument('--workers', type=int, default=2, help='runs at a time')
 p.add_argument('--minutes', type=float, default=1e6, help='begin no run after this time')
 p.add_argument('--costs', choices=['cpu', 'cuda'], help='measure only the time of a step, there')

@@ -24,7 +24,7 @@ class Pool:
         return future
 
 def make_schedule(table2, folder, minutes=1e6):
-    return table2.Schedule(argparse.Namespace(minutes=minutes, tiny=False), table2.ResultCache(folder, {}), Pool())
+    return table2.Schedule(argparse.Namespace(minutes=minutes, tiny=False, workers=2), table2.ResultCache(folder, {}), Pool())
 
 def test_each_system_is_tuned_alike_and_trained_with_five_seeds(table2, tmp_path):
     schedule = make_schedule(table2, tmp_path)
@@ -49,6 +49,27 @@ def test_a_system_that_is_not_tuned_has_no_runs(table2, tmp_path):
     schedule.tune('RNN')
     schedule.end = 0
     assert schedule.run()['RNN'] == dict(tried=schedule.tune('RNN')[0], best=dict(peak_lr=.01, P_drop=.3, warmup_steps=1600), runs=[])
+
+def test_another_machine_goes_on_from_the_record(table2, tmp_path):
+    settings = dict(epochs=table2.EPOCHS)
+    schedule = make_schedule(table2, tmp_path / 'first')
+    found = schedule.run(['RNN', 'ConvS2S'])
+    found['ConvS2S']['runs'] = found['ConvS2S']['runs'][:2]
+    cache = table2.ResultCache(tmp_path / 'second', {})
+    table2.continue_from(dict(systems=found) | settings, settings, cache)
+    again = make_schedule(table2, tmp_path / 'second')
+    assert again.run(['RNN', 'ConvS2S'])['ConvS2S']['runs'][:2] == found['ConvS2S']['runs']
+    assert [(job[0], job[2]) for job in again.pool.jobs] == [('ConvS2S', 2), ('ConvS2S', 3), ('ConvS2S', 4)]
+    with pytest.raises(SystemExit, match='epochs=32, this command with 5'): table2.continue_from(dict(systems=found) | settings, dict(epochs=5), cache)
+
+def test_no_queued_run_begins_after_the_time(table2, tmp_path):
+    schedule = make_schedule(table2, tmp_path)
+    submit = schedule.pool.submit
+    def ends_the_time(*a, **k): schedule.end = 0; return submit(*a, **k)
+    schedule.tune('RNN')
+    schedule.pool.submit = ends_the_time
+    schedule.pool.jobs.clear()
+    assert len(schedule.system('RNN')['runs']) == len(schedule.pool.jobs) <= schedule.a.workers
 
 def test_all_have_about_as_many_parameters(table2):
     counts = [table2.n_parameters(table2.build_model(recipe.architecture, recipe.model)) for recipe in map(table2.recipe_of, table2.SYSTEMS)]
