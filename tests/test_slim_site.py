@@ -1,0 +1,27 @@
+"tools/slim_site.py: of the site's rules of style those stay that a page can use."
+import sys
+from helpers import ROOT
+
+sys.path.insert(0, str(ROOT / 'tools'))
+import tinycss2
+from slim_site import keep_used, pages_words, slim_style, used
+
+STYLE = '''
+body { color: red } .seen, .unseen { top: 0 } .unseen { left: 0 } .seen .unseen > a { top: 1px } .made-here:hover { top: 2px }
+p:not(.unseen) { top: 3px } :is(.unseen, .seen) b { top: 4px } .aa-Panel { top: 5px }
+@media (max-width: 9px) { .unseen { top: 6px } .seen::before { content: ".unseen{}" } } @media print { .unseen { top: 7px } }
+@font-face { font-family: F; src: url(f.woff2) }'''
+
+def test_a_rule_stays_if_a_page_or_a_script_names_its_classes(tmp_path):
+    (tmp_path / 'page.html').write_text('<p class="seen">')
+    (tmp_path / 'site_libs').mkdir()
+    (tmp_path / 'site_libs/a.js').write_text('e.className = "made-here"')
+    (style := tmp_path / 'site_libs/style.css').write_text(STYLE)
+    slim_style(style, pages_words(tmp_path))
+    kept = style.read_text()
+    for there in 'body', '.seen, .unseen', '.made-here:hover', 'p:not(.unseen)', ':is(.unseen, .seen) b', '.aa-Panel', '.seen::before', 'content: ".unseen{}"', '@font-face': assert there in kept, there
+    for gone in 'left: 0', 'top: 1px', 'top: 6px', 'print': assert gone not in kept, gone
+    assert keep_used(tinycss2.parse_stylesheet(kept, skip_whitespace=True), pages_words(tmp_path)) == kept
+
+def test_every_class_of_a_selector_must_be_there():
+    assert used('.a.b > c', {'a', 'b'}) and not used('.a.b > c', {'a'}) and used('a[href=".x"]', set())

@@ -1,0 +1,47 @@
+"Quarto runs this after it has rendered: of the template's icons and rules of style only those stay that some page can use."
+import logging, os, re
+from pathlib import Path
+import tinycss2
+from fontTools import subset
+
+def pages_words(site):
+    "All words in the site's pages and scripts: names of classes that something can have."
+    files = [*site.rglob('*.html'), *site.rglob('*.js')]
+    return {word for path in files for word in re.findall(r'[\w-]+', path.read_text(encoding='utf-8'))}
+
+def used(selector, words):
+    "Whether each class in a selector is a word of the site. A class that scripts may put together stays."
+    bare = re.sub(r'\([^()]*\)', '', re.sub(r'\([^()]*\)|\[[^]]*\]', '', selector))        # what :not, :is and :where say decides nothing
+    return all(name in words or name.startswith(('aa-', 'tippy', 'headroom')) for name in re.findall(r'\.([A-Za-z_][\w-]*)', bare))
+
+def keep_used(rules, words):
+    "The rules as text, without those that no page can use."
+    kept = []
+    for rule in rules:
+        if rule.type == 'qualified-rule':
+            selectors = tinycss2.serialize(rule.prelude)
+            if any(used(s, words) for s in re.split(r',(?![^(]*\))', selectors)): kept.append(f'{selectors}{{{tinycss2.serialize(rule.content)}}}')
+        elif rule.type == 'at-rule' and rule.lower_at_keyword in ('media', 'supports'):
+            inner = keep_used(tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True), words)
+            if inner: kept.append(f'@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner}}}')
+        else: kept.append(rule.serialize())
+    return ''.join(kept)
+
+def slim_style(path, words):
+    rules = tinycss2.parse_stylesheet(path.read_text(encoding='utf-8'), skip_comments=True, skip_whitespace=True)
+    path.write_text(keep_used(rules, words), encoding='utf-8')
+
+def slim_font(font, words):
+    codes = dict(re.findall(r'\.bi-([a-z0-9-]+)::before *{ *content: *"\\([0-9a-f]+)"', font.with_suffix('.css').read_text()))
+    options = subset.Options(flavor='woff')
+    small, subsetter = subset.load_font(font, options), subset.Subsetter(options)
+    subsetter.populate(unicodes=[int(code, 16) for name, code in codes.items() if f'bi-{name}' in words])
+    subsetter.subset(small)
+    subset.save_font(small, font, options)
+
+if __name__ == '__main__':
+    logging.getLogger('fontTools').setLevel('ERROR')         # of a byte too many in the font's names
+    site = Path(os.environ.get('QUARTO_PROJECT_OUTPUT_DIR', '_docs'))
+    words = pages_words(site)
+    for font in site.glob('site_libs/bootstrap/bootstrap-icons.woff'): slim_font(font, words)
+    for style in site.glob('site_libs/bootstrap/*.css'): slim_style(style, words)
