@@ -18,7 +18,8 @@ _TEMPLATE = files('annotated_transformer') / 'course' / 'template'
 
 def _format_path() -> str:
     "The tasks as a Markdown table, with their minutes."
-    rows = ['| no. | task | file | minutes | after | read |', '|--:|---|---|--:|---|---|']
+    rows = ['| no. | task | file | minutes | after | read |',
+            '|--:|---|---|--:|---|---|']
     for number, task in enumerate(_TASKS, 1):
         needs = ', '.join(task.needs)
         rows.append(f'| {number} | {task.title} | `my_transformer/{task.name}.py` '

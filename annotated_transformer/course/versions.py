@@ -108,7 +108,7 @@ def _format_symptoms() -> str:
     runs = _read_symptoms()['runs']
     names = [*runs['right']['table']]
     lines = [f'{i}. {name}' for i, name in enumerate(names, 1)]
-    lines += ['', '| version | ' + ' | '.join(map(str, range(1, len(names) + 1))) + ' |',
+    lines += ['', f'| version | {" | ".join(map(str, range(1, len(names) + 1)))} |',
               '|---|' + '--:|' * len(names)]
     lines += [f'| {version} | ' + ' | '.join(
         _format_number(run['table'][name]) for name in names) + ' |'
