@@ -151,14 +151,14 @@ const startTranslator = view => {
       group('Attention', ...Object.entries(kinds).map(([kind, label]) =>
         option('kind', label, kind == state.kind, () => set({kind})))),
       group('Layer', ...range(m.N).map(layer =>
-        option('layer', layer + 1, layer == state.layer, () => set({layer})))),
-      group('Heads drawn', ...range(m.h).map(head => option('head', head + 1, true, e => {
+        option('layer', layer, layer == state.layer, () => set({layer})))),
+      group('Heads drawn', ...range(m.h).map(head => option('head', head, true, e => {
         toggle(state.heads, head, e.target.checked); drawRibbons()
       }, {type: 'checkbox', style: `accent-color: ${data.colours[head % data.colours.length]}`}))))
     const across = range(m.N).flatMap(l => range(m.h).map(head => `memory ${l} ${head}`))
     const parts = {'positions': ['positions'], 'causal mask': ['mask'], 'cross-attention': across,
       'division by √dₖ': ['scale'],
-      ...Object.fromEntries(range(m.N).map(l => [`encoder layer ${l + 1}`, [`encoder ${l}`]]))}
+      ...Object.fromEntries(range(m.N).map(l => [`encoder layer ${l}`, [`encoder ${l}`]]))}
     at('parts').append(group('Take a part away, and the sentence is translated without it', ...Object.entries(parts).map(([label, names]) =>
       option('part', label, true, e => {
         names.forEach(name => toggle(m.off, name, e.target.checked))
