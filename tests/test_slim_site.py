@@ -3,8 +3,10 @@ import sys
 from helpers import ROOT
 
 sys.path.insert(0, str(ROOT / 'tools'))
+import matplotlib
 import tinycss2
-from slim_site import keep_used, pages_words, slim_style, used
+from fontTools.ttLib import TTFont
+from slim_site import keep_used, pages_words, slim_font, slim_style, used
 
 STYLE = '''
 body { color: red } .seen, .unseen { top: 0 } .unseen { left: 0 } .seen .unseen > a { top: 1px } .made-here:hover { top: 2px }
@@ -25,3 +27,13 @@ def test_a_rule_stays_if_a_page_or_a_script_names_its_classes(tmp_path):
 
 def test_every_class_of_a_selector_must_be_there():
     assert used('.a.b > c', {'a', 'b'}) and not used('.a.b > c', {'a'}) and used('a[href=".x"]', set())
+
+def test_icons_that_are_named_stay_also_the_second_time(tmp_path):
+    font = TTFont(f'{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf')
+    font.flavor = 'woff'
+    font.save(path := tmp_path / 'icons.woff')
+    (style := path.with_suffix('.css')).write_text(r'.bi-house::before { content: "\61"; } .bi-tree::before { content: "\62"; }')
+    for _ in range(2):
+        slim_font(path, {'bi-house'})
+        slim_style(style, {'bi-house'})
+        assert {*TTFont(path).getBestCmap()} == {0x61}

@@ -32,10 +32,12 @@ def slim_style(path, words):
     path.write_text(keep_used(rules, words), encoding='utf-8')
 
 def slim_font(font, words):
-    codes = dict(re.findall(r'\.bi-([a-z0-9-]+)::before *{ *content: *"\\([0-9a-f]+)"', font.with_suffix('.css').read_text()))
+    style = font.with_suffix('.css').read_text(encoding='utf-8')       # codes are escaped there, or signs after slim_style
+    codes = {name: int(code[1:], 16) if code[0] == '\\' else ord(code)
+             for name, code in re.findall(r'\.bi-([a-z0-9-]+)::before *{ *content: *"(\\[0-9a-f]+|[^"\\])"', style)}
     options = subset.Options(flavor='woff')
     small, subsetter = subset.load_font(font, options), subset.Subsetter(options)
-    subsetter.populate(unicodes=[int(code, 16) for name, code in codes.items() if f'bi-{name}' in words])
+    subsetter.populate(unicodes=[code for name, code in codes.items() if f'bi-{name}' in words])
     subsetter.subset(small)
     subset.save_font(small, font, options)
 
