@@ -35,17 +35,21 @@ def heatmap(
     cbar:bool=False,       # draw the colour bar
     **kwargs:Any,          # of `seaborn.heatmap`
 ) -> Any:                  # the axes
-    "Draw a matrix with tick labels on both axes."
+    """Draw a matrix with tick labels on both axes. Unless `cmap` is given, white is 0,
+    blue is positive and red negative."""
     import seaborn as sns                                  # slow to load
     from matplotlib import pyplot as plt
     values = torch.as_tensor(values).detach().float().cpu().numpy()
+    style: dict[str, Any] = dict(linewidths=.5 * (values.size < 400), linecolor='.85')
+    if 'cmap' not in kwargs: style |= (
+        dict(cmap='RdBu', center=0) if (values < 0).any() else dict(cmap='Blues', vmin=0))
     if ax is None:
         _, ax = plt.subplots(
             figsize=(1.6 + .32 * values.shape[1], 1.2 + .3 * values.shape[0]))
-    sns.heatmap(values, ax=ax, cbar=cbar, cmap=kwargs.pop('cmap', 'viridis'),
-                rasterized=values.size > 4096,
+    sns.heatmap(values, ax=ax, cbar=cbar, rasterized=values.size > 4096,
                 xticklabels='auto' if xticklabels is None else xticklabels,
-                yticklabels='auto' if yticklabels is None else yticklabels, **kwargs)
+                yticklabels='auto' if yticklabels is None else yticklabels,
+                **style | kwargs)
     ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
     ax.tick_params(axis='x', rotation=0 if xticklabels is None else 90)
     ax.tick_params(axis='y', rotation=0)
