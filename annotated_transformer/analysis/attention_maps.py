@@ -60,7 +60,7 @@ def plot_attention(
     for each target token, a column for each source token."""
     a = translator.attention(sentence)
     return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
-                   xlabel='source', ylabel='written', vmin=0)
+                   xlabel='source', ylabel='written')
 
 # %% ../../nbs/80_visualizations.ipynb #attention-grid
 def plot_attention_grid(
@@ -79,7 +79,7 @@ def plot_attention_grid(
         sharex=True, sharey=True, squeeze=False, layout='constrained')
     for layer, head in product(range(N), range(h)):
         heatmap(a[kind][layer, head], right, left, ax=axes[layer, head],
-                title=f'layer {layer}, head {head}', vmin=0, vmax=1)
+                title=f'layer {layer}, head {head}', vmax=1)
         axes[layer, head].title.set_size(8)
     return fig
 
