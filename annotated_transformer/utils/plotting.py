@@ -41,8 +41,9 @@ def heatmap(
     from matplotlib import pyplot as plt
     values = torch.as_tensor(values).detach().float().cpu().numpy()
     style: dict[str, Any] = dict(linewidths=.5 * (values.size < 400), linecolor='.85')
-    if 'cmap' not in kwargs: style |= (
-        dict(cmap='RdBu', center=0) if (values < 0).any() else dict(cmap='Blues', vmin=0))
+    if 'cmap' not in kwargs:
+        signed = (values < 0).any()
+        style |= dict(cmap='RdBu', center=0) if signed else dict(cmap='Blues', vmin=0)
     if ax is None:
         _, ax = plt.subplots(
             figsize=(1.6 + .32 * values.shape[1], 1.2 + .3 * values.shape[0]))
