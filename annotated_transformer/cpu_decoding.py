@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from .cpu import (
-    is_onednn_available, _OneDNNLinear, _replace_modules)
+    _is_onednn_available, _OneDNNLinear, _replace_modules)
 from .model.attention import MultiHeadAttention
 from .model.layers import Stack
 from .model.transformer import DecoderCache, Transformer
@@ -92,7 +92,7 @@ def optimize_for_inference(
 ) -> nn.Module:                    # the same model
     """Replace layers by versions that are faster on a CPU when decoding. The decoder
     stack is replaced where the decoder and its attention are the paper's."""
-    if matmul_backend == 'onednn' and is_onednn_available():
+    if matmul_backend == 'onednn' and _is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
     if not isinstance(model, Transformer): return model
     same = (getattr(type(model), method) is getattr(Transformer, method)

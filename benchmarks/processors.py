@@ -20,7 +20,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
 from annotated_transformer.cpu import (
-    _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _linear_onednn, _replace_modules, choose_matmul_backend, is_onednn_available)
+    _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _linear_onednn, _replace_modules, choose_matmul_backend, _is_onednn_available)
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
@@ -202,7 +202,7 @@ def main(a):
         if a.child[0] != 'threads': torch.set_num_threads(1)
         print(json.dumps(child_commands[a.child[0]](*a.child[1:])))
         return
-    if not is_onednn_available(): sys.exit('error: this PyTorch has no oneDNN')
+    if not _is_onednn_available(): sys.exit('error: this PyTorch has no oneDNN')
     torch.set_num_threads(1); torch.manual_seed(0)
     out = Path(a.out) if a.out else None
     record = json.loads(out.read_text()) if out and out.exists() else {}

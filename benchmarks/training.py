@@ -24,7 +24,7 @@ from annotated_transformer.analysis.hardware import mfu, PEAK_FLOPS, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
-    _linear_onednn, choose_matmul_backend, is_onednn_available, optimize_for_training)
+    _linear_onednn, choose_matmul_backend, _is_onednn_available, optimize_for_training)
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.train_step import ModelWithLoss, train_step
 from annotated_transformer.model.seq2seq import Seq2SeqModel
@@ -107,7 +107,7 @@ def time_call(a, f, *args):
 def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
-    libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and is_onednn_available())
+    libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and _is_onednn_available())
     return max(2 * x.size(0) ** 3 / time_call(a, f, x, y) for x, y in pairs * 3 for f in libraries)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):

@@ -10,8 +10,8 @@ continues; several with other --seeds may share the work.
 import argparse, json
 from pathlib import Path
 import torch
-from annotated_transformer.analysis.echo import draw_echo, echo_accuracy, echo_logits, lagged_loss, lagged_model, _V
-from annotated_transformer.analysis.echo_systems import ECHO_SYSTEMS, count_connections
+from annotated_transformer.analysis.echo import draw_echo, echo_accuracy, _echo_logits, _lagged_loss, _lagged_model, _V
+from annotated_transformer.analysis.echo_systems import ECHO_SYSTEMS, _count_connections
 from recording import ResultCache, provenance
 
 LENGTHS, SEEDS, UPDATES, PEAK = [8, 16], [0, 1, 2], 400, .01
@@ -35,7 +35,7 @@ def learn(name, n, seed, updates):
     faultless = done = 0
     while done < updates and faultless < 20:
         x = draw_echo(n)
-        logits = echo_logits(model, x)
+        logits = _echo_logits(model, x)
         faultless = faultless + 1 if (logits.argmax(-1) == x).all() else 0
         step(model, optimizer, schedule, torch.nn.functional.cross_entropy(logits.mT, x))
         done += 1
@@ -44,17 +44,17 @@ def learn(name, n, seed, updates):
 def learn_lag(stack, lag, seed, updates):
     "Mean loss of the last ten updates, at each position of lines of 40, of the letter that stood `lag` places before."
     torch.manual_seed(seed)
-    model, losses = lagged_model(STACKS[stack]).train(), []
+    model, losses = _lagged_model(STACKS[stack]).train(), []
     optimizer, schedule = optimizer_of(model)
     for _ in range(updates):
-        loss = lagged_loss(model, torch.randint(5, (16, 40)), lag)
+        loss = _lagged_loss(model, torch.randint(5, (16, 40)), lag)
         losses.append(loss.item())
         step(model, optimizer, schedule, loss)
     return dict(loss=sum(losses[-10:]) / len(losses[-10:]))
 
 def counted(name):
     torch.manual_seed(0)
-    return {n: count_connections(ECHO_SYSTEMS[name], n) for n in LENGTHS}
+    return {n: _count_connections(ECHO_SYSTEMS[name], n) for n in LENGTHS}
 
 def main(a):
     torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, is_onednn_available, optimize_for_training
+from annotated_transformer.cpu import _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, _is_onednn_available, optimize_for_training
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.layers import Stack
 from annotated_transformer.model.transformer import Transformer
@@ -38,7 +38,7 @@ def test_products(capfd, tmp_path):
     assert snapshot_dir(tmp_path / 'onednn') == before
     assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'new', *cli_args(SMALL_OVERRIDES | dict(cpu_matmul_backend='mkl'))), "cpu_matmul_backend='mkl' must be 'auto', 'onednn' or 'pytorch'")
 
-pytestmark = pytest.mark.skipif(not is_onednn_available(), reason='this PyTorch has no oneDNN')
+pytestmark = pytest.mark.skipif(not _is_onednn_available(), reason='this PyTorch has no oneDNN')
 
 @pytest.fixture(autouse=True)
 def one_thread():

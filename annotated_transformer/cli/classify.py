@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from .main import main
 from .streams import _read_line_batches
 from ..inference.evaluation import load_test_split
-from ..inference.metrics import print_metrics
+from ..inference.metrics import _print_metrics
 from annotated_transformer.tasks.classification.classifier import (
     TextClassifier, accuracy)
 from ..utils.io import _open_maybe_compressed, _write_line
@@ -37,7 +37,7 @@ def transformer_classify(
         texts, gold = load_test_split(run_dir)
         predictions = [best for best, in translator.classify(texts, progress=True)]
         confidence = sum(p for _, p in predictions) / max(1, len(predictions))
-        return print_metrics(accuracy([label for label, _ in predictions], gold)
+        return _print_metrics(accuracy([label for label, _ in predictions], gold)
                              | {'mean probability of the prediction': 100 * confidence})
     with (_open_maybe_compressed(input) if input
           else nullcontext(sys.stdin.buffer)) as raw:

@@ -11,7 +11,7 @@ from typing import Any
 from .main import main
 from .recipe_flags import _with_recipe_options
 from ..inference.evaluation import evaluate, load_test_split
-from ..inference.metrics import print_metrics
+from ..inference.metrics import _print_metrics
 from ..inference.translator import Translator
 from ..recipe import Recipe, get_recipe
 from ..training.metrics_log import plot_metrics
@@ -42,7 +42,7 @@ def transformer_demo(
         figure: Any = ax.figure
         figure.savefig(file, bbox_inches='tight', dpi=100)
         print(f'{name} plotted in {file}')
-    print_metrics(evaluate(translator, *load_test_split(output_dir))[0])
+    _print_metrics(evaluate(translator, *load_test_split(output_dir))[0])
 
 # %% ../../nbs/library/cli/demo.ipynb #start
 #| eval: false

@@ -13,7 +13,7 @@ from ..data.text_files import read_lines, read_parallel
 from ..inference.beam_search import _check_search
 from ..inference.evaluation import evaluate, load_test_split
 from ..inference.metrics import (
-    _make_bleu_metric, print_metrics, paired_bootstrap, _bleu_tokenizer)
+    _make_bleu_metric, _print_metrics, paired_bootstrap, _bleu_tokenizer)
 from ..utils.io import (
     _check_output_path, _replace_newlines, atomic_write_text)
 from ..utils.validation import UserError
@@ -70,9 +70,9 @@ def transformer_evaluate(
     print(f'{len(sources)} sentences of {corpus}')
     scores, hypotheses = evaluate(
         translator, sources, references, beam, alpha, tokenize)
-    if other: print_metrics({f'sacreBLEU difference from {baseline}': _compare_systems(
+    if other: _print_metrics({f'sacreBLEU difference from {baseline}': _compare_systems(
         translator.config, hypotheses, other, references, tokenize)})
-    print_metrics(scores)
+    _print_metrics(scores)
     if output: atomic_write_text(output, ''.join(h + '\n' for h in hypotheses))
 
 # %% ../../nbs/library/cli/evaluate.ipynb #start

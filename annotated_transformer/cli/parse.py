@@ -15,7 +15,7 @@ from typing import Any
 from .main import main
 from .streams import _read_line_batches
 from ..inference.beam_search import _check_search
-from ..inference.metrics import print_metrics
+from ..inference.metrics import _print_metrics
 from annotated_transformer.tasks.parsing.parser import (
     Parser, _load_gold_trees, _parse_error)
 from ..tasks.parsing.bracket_scores import score_trees
@@ -115,7 +115,7 @@ def transformer_parse(
                                [t.words for t in gold_trees], tags, 'sentence')
         if output: atomic_write_text(
             output, ''.join(f'{tree or ""}\n' for tree in trees))
-        return print_metrics(_flatten_metrics(score_trees(trees, gold_trees)))
+        return _print_metrics(_flatten_metrics(score_trees(trees, gold_trees)))
     with (_open_maybe_compressed(input) if input
           else nullcontext(sys.stdin.buffer)) as raw:
         for line in _parse_lines(parser, parse, raw, input or 'standard input'):

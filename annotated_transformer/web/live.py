@@ -16,7 +16,7 @@ from ..inference.evaluation import load_test_split
 from ..data.number_names import number_speller
 from ..model.transformer import Transformer
 from ..inference.translator import Translator
-from ..analysis.attention_maps import _HTMLView, HEAD_COLORS
+from ..analysis.attention_maps import _HTMLView, _HEAD_COLORS
 from ..utils.validation import UserError
 
 # %% ../../nbs/81_live.ipynb #live
@@ -213,7 +213,7 @@ def _page_data(
     words = {w for s in sources for w in re.findall(r'[^\s,.-]+', s)}
     return _page_texts(config, model, names) | dict(
         source=config['source_lang'], target=config['target_lang'], small=small,
-        colours=HEAD_COLORS,
+        colours=_HEAD_COLORS,
         names=names and spelled,
         words=sorted(words) if len(words) <= 300 else [], tests=tests,
         whole=correct[()],

@@ -9,7 +9,7 @@ __all__ = ['build_translator_page']
 import json, os
 from collections.abc import Sequence
 from typing import Any
-from ..analysis.attention_maps import _HTMLView, HEAD_COLORS
+from ..analysis.attention_maps import _HTMLView, _HEAD_COLORS
 from ..inference.translator import Translator
 from ..model.transformer import Transformer
 from ..utils.validation import UserError
@@ -56,7 +56,7 @@ def build_translator_page(
     if not examples: raise UserError('examples is empty: give a sentence to begin with')
     model = None if script else _model_data(run_dir, list(examples))
     data = dict(key=str(script or run_dir), examples=[*examples], layer=layer,
-                colours=HEAD_COLORS, script=script, megabytes=megabytes, model=model)
+                colours=_HEAD_COLORS, script=script, megabytes=megabytes, model=model)
     js = ''.join((*_MODEL_JS, *map(_read_web_file, ('elements.js', 'translator.js'))))
     form = _read_web_file('translator.html').replace(
         '<span class="tt-facts"></span>', f'<span class="tt-facts">{facts}</span>')

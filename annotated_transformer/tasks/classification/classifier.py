@@ -183,7 +183,7 @@ class TextClassifier(Translator):
 def accuracy(
     predictions:list[str],  # labels
     gold:list[str],         # the correct labels
-) -> dict[str, Any]:        # name → value, for `print_metrics`
+) -> dict[str, Any]:        # name → value, for `_print_metrics`
     """Accuracy (0 to 100) with the Wilson score interval, and the accuracy of always
     predicting the most frequent label. Raises ValueError if the lengths differ, or if
     there are no labels."""
