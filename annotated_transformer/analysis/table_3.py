@@ -63,18 +63,6 @@ def table3_recipe(
     if scale == 'paper': return get_recipe(row, **overrides)
     return get_recipe('table3_mini', **TABLE_3[row].overrides | overrides)
 
-# %% ../../nbs/62a_variations.ipynb #score-rank
-def _effective_rank(
-    weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
-) -> Tensor:             # (…,)
-    """Effective rank of the scores behind attention weights: exp of the entropy of the
-    normalised squared singular values. At most d_k."""
-    scores = weights.clamp_min(1e-20).log()
-    scores = scores - scores.mean(-1, keepdim=True)   # the softmax ignores the mean
-    share = torch.linalg.svdvals(scores).square()
-    share = share / share.sum(-1, keepdim=True)
-    return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()
-
 # %% ../../nbs/62a_variations.ipynb #against-base
 def _dunnett_intervals(
     losses:dict[str, Sequence[float]],   # row → loss of each seed; with 'base'
@@ -112,6 +100,26 @@ def _tost_p(
     error = sd * math.sqrt(1 / len(losses[row]) + 1 / len(losses['base']))
     return float(stats.t.cdf((gap - margin) / error, df))
 
+# %% ../../nbs/62a_variations.ipynb #verdicts
+def _verdicts(
+    losses:dict[str, Sequence[float]],     # row → loss of each seed; with 'base'
+    margin:float=.03,                      # of equivalence, nats
+    expected:dict[str, str]|None=None,     # row → 'worse', 'better' or 'alike'
+) -> dict[str, str]:
+    """Compare every row with its expectation, that of `TABLE_3` if None. Returns row →
+    'as expected', 'the other way', 'no difference that matters' or 'undecided'."""
+    results = {}
+    for row, (_, low, high) in _dunnett_intervals(losses).items():
+        effect = 'worse' if low > 0 else 'better' if high < 0 else None
+        equivalent = _tost_p(losses, row, margin) < .025
+        expectation = expected[row] if expected else TABLE_3[row].expected
+        if effect == expectation or expectation == 'alike' and equivalent:
+            results[row] = 'as expected'
+        elif effect and not equivalent: results[row] = 'the other way'
+        elif equivalent: results[row] = 'no difference that matters'
+        else: results[row] = 'undecided'
+    return results
+
 # %% ../../nbs/62a_variations.ipynb #doubling
 _SCALING_ROWS = {   # size → rows in which it varies
     'N': ('C_N2', 'C_N4', 'base', 'C_N8'),
@@ -135,22 +143,14 @@ def _effect_of_doubling(
     half = float(t * sd / np.linalg.norm(centred))
     return slope, slope - half, slope + half
 
-# %% ../../nbs/62a_variations.ipynb #verdicts
-def _verdicts(
-    losses:dict[str, Sequence[float]],     # row → loss of each seed; with 'base'
-    margin:float=.03,                      # of equivalence, nats
-    expected:dict[str, str]|None=None,     # row → 'worse', 'better' or 'alike'
-) -> dict[str, str]:
-    """Compare every row with its expectation, that of `TABLE_3` if None. Returns row →
-    'as expected', 'the other way', 'no difference that matters' or 'undecided'."""
-    results = {}
-    for row, (_, low, high) in _dunnett_intervals(losses).items():
-        effect = 'worse' if low > 0 else 'better' if high < 0 else None
-        equivalent = _tost_p(losses, row, margin) < .025
-        expectation = expected[row] if expected else TABLE_3[row].expected
-        if effect == expectation or expectation == 'alike' and equivalent:
-            results[row] = 'as expected'
-        elif effect and not equivalent: results[row] = 'the other way'
-        elif equivalent: results[row] = 'no difference that matters'
-        else: results[row] = 'undecided'
-    return results
+# %% ../../nbs/62a_variations.ipynb #score-rank
+def _effective_rank(
+    weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
+) -> Tensor:             # (…,)
+    """Effective rank of the scores behind attention weights: exp of the entropy of the
+    normalised squared singular values. At most d_k."""
+    scores = weights.clamp_min(1e-20).log()
+    scores = scores - scores.mean(-1, keepdim=True)   # the softmax ignores the mean
+    share = torch.linalg.svdvals(scores).square()
+    share = share / share.sum(-1, keepdim=True)
+    return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()
