@@ -39,7 +39,7 @@ class MultiHeadAttention(nn.Module):
         h:int,              # number of heads
         d_k:int|None=None,  # dimension of a query or key per head; None: d_model/h
         d_v:int|None=None,  # dimension of a value per head; None: d_model/h
-        P_attn:float=0.,    # dropout on the weights: not in the paper
+        P_attn:float=0.,    # dropout on the weights: only in §6.3
     ):
         super().__init__()
         if None in (d_k, d_v) and d_model % h:

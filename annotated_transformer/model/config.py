@@ -27,7 +27,7 @@ class TransformerConfig:
     norm: str = 'post'                 # 'post' as in the paper, or 'pre'
     positions: str = 'sinusoidal'      # sinusoidal, learned or none, §3.5
     tie_embeddings: bool = True        # embeddings and output share a matrix, §3.4
-    P_attn: float = 0.0                # dropout on attention weights: not in the paper
+    P_attn: float = 0.0                # dropout on attention weights: only in §6.3
     max_len: int = 1024                # longest source or target (tokens); see overlong
     src_vocab_size: int | None = None  # source vocabulary size, if not shared
 
