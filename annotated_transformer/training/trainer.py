@@ -16,50 +16,19 @@ from datasets import DatasetDict
 from torch import Tensor, nn
 from .checkpoint import (
     average_checkpoints, load_checkpoint, save_checkpoint, _SaveSchedule, _unwrap)
-from ..utils.validation import UserError, _check_host_memory
+from ..utils.validation import UserError
 from .metrics_log import MetricsLogger
 from .optimizer import learning_rate, make_optimizer
 from ..data.batching import Batches
-from ..data.preprocessing import load_batches
 from .distributed import (
     _SignalHandler, _all_reduce_any, _init_distributed, _run_on_main)
 from ..model.seq2seq import Seq2SeqModel
 from ..recipe import CheckpointConfig, Recipe
 from ..run_directory import RunDirectory
-from .run_setup import _init_model, _prepare_run
+from .run_setup import (
+    _init_model, _load_train_valid, _prepare_run)
 from .train_step import (
     ModelWithLoss, _prefetch, train_step, validate)
-
-# %% ../../nbs/55c_training.ipynb #text-of
-_MESSAGES = dict(
-    early='{}: stopped early, no improvement for {} validations '
-          '(raise early_stopping_patience to continue with --resume)',
-    interrupted='interrupted after step {}: a checkpoint was saved, continue with '
-                '--resume (or average the checkpoints: transformer_average {})')
-
-def _load_train_valid(
-    recipe:Recipe,
-    run:RunDirectory,
-    pad_id:int,
-    world_size:int,            # processes
-) -> tuple[Batches, Batches]:  # of training, of validation
-    """Load the batches. Raises ValueError if the logits of a training micro-batch do
-    not fit into this machine's memory."""
-    config, max_tokens = recipe.model, recipe.data.max_tokens
-    num_buckets = recipe.data.num_batch_buckets
-    micro_batch_tokens = max_tokens // (
-        world_size * recipe.optimization.gradient_accumulation_steps)
-    train_batches = load_batches(
-        run.data / 'train', max_tokens, pad_id, recipe.seed, num_buckets)
-    valid_batches = load_batches(
-        run.data / 'valid', max(micro_batch_tokens, config.max_len), pad_id, 0,
-        num_buckets)
-    # logits, softmax and gradient, 4 bytes each
-    _check_host_memory(
-        12 * config.vocab_size * min(
-            micro_batch_tokens, train_batches.max_batch_tokens),
-        f'the logits of max_tokens={max_tokens}')
-    return train_batches, valid_batches
 
 # %% ../../nbs/55c_training.ipynb #prepare-model
 def _prepare_model(
@@ -97,29 +66,7 @@ def _run_step(
         wrapped_model, optimizer, *batch, accelerator,
         optimization.gradient_accumulation_steps, optimization.max_grad_norm)
 
-def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> bool:
-    "Whether a run is to be stopped early."
-    patience = checkpoints.early_stopping_patience
-    return patience is not None and logger.validations_since_best >= patience
-
 # %% ../../nbs/55c_training.ipynb #validate-and-save
-def _run_callback(
-    # (model, run_dir, step) → metrics
-    callback:Callable[[Seq2SeqModel, Path, int], dict],
-    wrapped_model:nn.Module,          # from accelerator.prepare
-    optimizer:torch.optim.Optimizer,  # from accelerator.prepare
-    run_dir:Path,
-    step:int,
-    accelerator:Accelerator,
-    logger:MetricsLogger,
-) -> None:
-    "Call a callback in the main process, the model in evaluation mode; log the result."
-    model, _ = _unwrap(wrapped_model, optimizer, accelerator)
-    model.eval()
-    _run_on_main(
-        accelerator, lambda: logger.write(step, **callback(model, run_dir, step)))
-    model.train()
-
 def _validate_and_save(
     recipe:Recipe,
     run:RunDirectory,
@@ -129,6 +76,7 @@ def _validate_and_save(
     accelerator:Accelerator,
     logger:MetricsLogger,
     valid_batches:Batches|None=None,  # None after a signal: only save
+    # (model, run_dir, step) → metrics
     callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
 ) -> None:
     "Validate, save and call the callback; only save after a signal between saves."
@@ -138,8 +86,24 @@ def _validate_and_save(
     save_checkpoint(run, step, wrapped_model, optimizer, accelerator,
                     recipe.checkpoints.average_checkpoints,
                     'interrupted' if interrupted else 'step', is_best)
-    if callback and not interrupted: _run_callback(
-        callback, wrapped_model, optimizer, run.path, step, accelerator, logger)
+    if callback is None or interrupted: return
+    model, _ = _unwrap(wrapped_model, optimizer, accelerator)
+    model.eval()
+    _run_on_main(
+        accelerator, lambda: logger.write(step, **callback(model, run.path, step)))
+    model.train()
+
+# %% ../../nbs/55c_training.ipynb #stop-early
+_MESSAGES = dict(
+    early='{}: stopped early, no improvement for {} validations '
+          '(raise early_stopping_patience to continue with --resume)',
+    interrupted='interrupted after step {}: a checkpoint was saved, continue with '
+                '--resume (or average the checkpoints: transformer_average {})')
+
+def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> bool:
+    "Whether a run is to be stopped early."
+    patience = checkpoints.early_stopping_patience
+    return patience is not None and logger.validations_since_best >= patience
 
 # %% ../../nbs/55c_training.ipynb #loop
 def _train_loop(
