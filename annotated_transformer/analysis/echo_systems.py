@@ -201,13 +201,14 @@ def _count_connections(
 def _echo_table(
     record:dict[str, Any],        # of `experiments/echo.py`
     names:Sequence[str]=(),       # of `ECHO_SYSTEMS`; none: all
+    people:bool=True,             # with the column of people
 ) -> str:                         # Markdown
     "The table of section 2: counts and accuracies for the record's two lengths."
     lengths = [str(n) for n in record['lengths']]
-    rows = ['| system | first public | who | sequential operations | layers from a '
-            'letter to its echo | layers within a line | letters right, % | '
-            'left open |',
-            '|---' * 8 + '|']
+    rows = [f'| system | first public | {"who | " * people}sequential operations | '
+            'layers from a letter to its echo | layers within a line | '
+            'letters right, % | left open |',
+            '|---' * (7 + people) + '|']
     for name in names or ECHO_SYSTEMS:
         system, counts = ECHO_SYSTEMS[name], record['counts'][name]
         runs = [[100 * a for a in record['accuracy'][name][n]] for n in lengths]
@@ -218,6 +219,6 @@ def _echo_table(
             if max(shares) - min(shares) > 5 else f'{sum(shares) / len(shares):.0f}'
             for shares in runs])
         numbers = ['–' if None in pair else ', '.join(map(str, pair)) for pair in cells]
-        rows.append(' | '.join([f'| {name}', system.date, system.people, *numbers,
-                                f'{system.left_open} |']))
+        rows.append(' | '.join([f'| {name}', system.date, *[system.people] * people,
+                                *numbers, f'{system.left_open} |']))
     return '\n'.join(rows)
