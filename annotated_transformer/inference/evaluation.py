@@ -11,15 +11,25 @@ from collections.abc import Sequence
 import torch
 from datasets import load_from_disk
 from ..run_directory import RunDirectory
-from annotated_transformer.inference.metrics import (
-    score_translations, _format_exact_match, _make_bleu_metric, tokenized_bleu,
-    _bleu_tokenizer)
+from .metrics import (
+    score_translations, _make_bleu_metric, tokenized_bleu, _bleu_tokenizer)
 from .translator import Translator
 from ..model.seq2seq import Seq2SeqModel
-from ..utils.io import _replace_newlines
+from ..utils.io import _replace_newlines, _strip_invisible
 from ..utils.validation import UserError
 
 # %% ../../nbs/library/inference/evaluation.ipynb #evaluate
+def _format_exact_match(
+    hypotheses:Sequence[str],
+    references:Sequence[str],
+    lowercase:bool=False,      # ignore case
+) -> str:                      # such as '97.0 % (97/100)'
+    "Share of hypotheses that equal their references, without surrounding white space."
+    def normalize(text:str) -> str:
+        return _strip_invisible(text.lower() if lowercase else text)
+    matches = sum(normalize(h) == normalize(r) for h, r in zip(hypotheses, references))
+    return f'{100 * matches / len(references):.1f} % ({matches}/{len(references)})'
+
 def evaluate(
     translator:Translator,
     sources:Sequence[str],      # raw text

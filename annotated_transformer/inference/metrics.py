@@ -7,11 +7,9 @@ __all__ = ['tokenized_bleu', 'score_translations', 'paired_bootstrap']
 
 # %% ../../nbs/61ab_scores.ipynb #imports
 import re
-from collections.abc import Sequence
 from importlib.util import find_spec
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest, Result
-from ..utils.io import _strip_invisible
 from ..utils.validation import UserError, validate_fields
 from ..data.long_texts import _UNSPACED_LANGUAGES
 from ..data.moses import moses_lc
@@ -23,6 +21,17 @@ def _split_hyphens(
     """Split a-b into a ##AT##-##AT## b, like tensor2tensor's get_ende_bleu.sh, which
     computed the paper's German scores."""
     return re.sub(r'(\S)-(\S)', r'\1 ##AT##-##AT## \2', line)
+
+def _moses_split_hyphens(
+    lines:list[str],   # raw text
+    lang:str,
+    lowercase:bool,
+) -> list[str]:
+    "Tokenise with Moses and split hyphens, §6.1; the tokens are joined by spaces."
+    from sacremoses import MosesTokenizer                             # slow to load
+    moses = MosesTokenizer(lang=lang)
+    if lowercase: lines = [line.lower() for line in lines]
+    return [_split_hyphens(moses.tokenize(line, return_str=True)) for line in lines]
 
 def tokenized_bleu(
     hypotheses:list[str],  # tokens joined by spaces
@@ -47,6 +56,7 @@ def _bleu_tokenizer(
     name = _LANGUAGE_TOKENIZERS.get(re.split('[-_]', lang)[0], '13a')
     return name if all(map(find_spec, _MECAB_PACKAGES.get(name, ()))) else 'char'
 
+# %% ../../nbs/61ab_scores.ipynb #make-bleu-metric
 def _make_bleu_metric(
     references:list[str],
     lowercase:bool=False,
@@ -63,18 +73,6 @@ def _make_bleu_metric(
     metric.effective_order = not any(
         len(metric.tokenizer(r).split()) > 3 for r in references)
     return metric
-
-# %% ../../nbs/61ab_scores.ipynb #moses-split-hyphens
-def _moses_split_hyphens(
-    lines:list[str],   # raw text
-    lang:str,
-    lowercase:bool,
-) -> list[str]:
-    "Tokenise with Moses and split hyphens, §6.1; the tokens are joined by spaces."
-    from sacremoses import MosesTokenizer                             # slow to load
-    moses = MosesTokenizer(lang=lang)
-    if lowercase: lines = [line.lower() for line in lines]
-    return [_split_hyphens(moses.tokenize(line, return_str=True)) for line in lines]
 
 # %% ../../nbs/61ab_scores.ipynb #bleu
 def score_translations(
@@ -95,18 +93,16 @@ def score_translations(
                         'the numbers of lines must be equal')
     if not references: raise UserError('there are no sentences to score')
     metric = _make_bleu_metric(references, lowercase, lang, tokenize)
-    chrf = CHRF(lowercase=lowercase)
-    # another metric: the bootstrap would enter the signature of the first
-    bootstrap_score = _make_bleu_metric(
-        references, lowercase, lang, tokenize).corpus_score(
-        hypotheses, [references], n_bootstrap=1000)
-    mean, half_width = bootstrap_score._mean, bootstrap_score._ci
+    score = metric.corpus_score(hypotheses, [references]).score
+    signature = str(metric.get_signature())       # before the bootstrap enters it
+    resampled = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    mean, half_width = resampled._mean, resampled._ci
     scores:dict[str, float|str] = {
-        'sacreBLEU': metric.corpus_score(hypotheses, [references]).score,
+        'sacreBLEU': score,
         '95 % interval': f'{max(mean - half_width, 0):.2f} to '
                          f'{min(mean + half_width, 100):.2f}',
-        'signature': str(metric.get_signature()),
-        'chrF': chrf.corpus_score(hypotheses, [references]).score}
+        'signature': signature,
+        'chrF': CHRF(lowercase=lowercase).corpus_score(hypotheses, [references]).score}
     # the other scores need 4-grams, and Moses segments no language without spaces
     if metric.effective_order or metric.tokenizer_signature != '13a': return scores
     if hypothesis_tokens is None: hypothesis_tokens = moses_lc(hypotheses, lang)
@@ -118,17 +114,6 @@ def score_translations(
             tokenized_bleu(hypothesis_tokens, moses_lc(references, lang))}
 
 # %% ../../nbs/61ab_scores.ipynb #print-metrics
-def _format_exact_match(
-    hypotheses:Sequence[str],
-    references:Sequence[str],
-    lowercase:bool=False,      # ignore case
-) -> str:                      # such as '97.0 % (97/100)'
-    "Share of hypotheses that equal their references, without surrounding white space."
-    def normalize(text:str) -> str:
-        return _strip_invisible(text.lower() if lowercase else text)
-    matches = sum(normalize(h) == normalize(r) for h, r in zip(hypotheses, references))
-    return f'{100 * matches / len(references):.1f} % ({matches}/{len(references)})'
-
 def _print_metrics(
     scores:dict[str, float|str],  # from `score_translations`
 ) -> None:

@@ -11,7 +11,8 @@ from datasets import Dataset, DatasetDict
 from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_user_error, write_files
 
 from annotated_transformer.data.number_names import number_speller
-from annotated_transformer.inference.metrics import score_translations, _format_exact_match
+from annotated_transformer.inference.evaluation import _format_exact_match
+from annotated_transformer.inference.metrics import score_translations
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train

@@ -8,8 +8,9 @@ import pytest
 import sacrebleu
 
 from annotated_transformer.inference import metrics
+from annotated_transformer.inference.evaluation import _format_exact_match
 from annotated_transformer.inference.metrics import (
-    score_translations, _format_exact_match, _make_bleu_metric, paired_bootstrap, tokenized_bleu, _bleu_tokenizer)
+    score_translations, _make_bleu_metric, paired_bootstrap, tokenized_bleu, _bleu_tokenizer)
 
 
 @pytest.mark.parametrize('lang, lines', dict(zh=['我们在公园里散步。', '他读了一本书。'], ja=['私たちは公園を歩いた。', '彼は本を読んだ。'], th=['เราเดินในสวน', 'เขาอ่านหนังสือ'], zh_TW=['今天很冷。', '明天會下雨。']).items())
