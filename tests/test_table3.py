@@ -29,3 +29,9 @@ def test_norm_and_rate_first_then_a_longer_warmup(table3, tmp_path):
     assert len(table3.trained) == 7 and {seed for *_, seed in table3.trained} == {table3.TUNING_SEED}
     assert table3.trained[-1] == ('pre', .003, 1200, table3.TUNING_SEED)
     assert table3.tune(tmp_path, tmp_path, a) == best and len(table3.trained) == 7      # what was tried is not tried again
+
+def test_the_cost_of_the_paper_is_estimated_without_data(table3, capsys):
+    "One line a row; a smaller model takes fewer hours than base, a wider one more."
+    table3.estimate(table3.select_rows('A,B,C,D,E'), argparse.Namespace(scale='paper', changes={}))
+    hours = {words[0]: float(words[-1]) for line in capsys.readouterr().out.splitlines() if (words := line.split())[0] in table3.TABLE_3}
+    assert len(hours) == len(table3.TABLE_3) and hours['C_N2'] < hours['base'] < hours['C_d1024']

@@ -121,6 +121,8 @@ def _verdicts(
     return results
 
 # %% ../../nbs/62a_variations.ipynb #doubling
+#| code-fold: true
+#| code-summary: "_effect_of_doubling: the slope, with its interval"
 _SCALING_ROWS = {   # size → rows in which it varies
     'N': ('C_N2', 'C_N4', 'base', 'C_N8'),
     'd_model': ('C_d256', 'base', 'C_d1024'),
@@ -144,6 +146,8 @@ def _effect_of_doubling(
     return slope, slope - half, slope + half
 
 # %% ../../nbs/62a_variations.ipynb #score-rank
+#| code-fold: true
+#| code-summary: "_effective_rank: how many directions the scores use"
 def _effective_rank(
     weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
 ) -> Tensor:             # (…,)
