@@ -100,6 +100,8 @@ def broken_module(root):
     edit(root/'nbs'/'32_attention.ipynb', 3, source=['#| exports\n', 'four = double(2)'])
     export(root)
 
+def long_module(root): (root/'annotated_transformer/long.py').write_text('# a line\n' * 251)
+
 def assertion(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['assert four(1) == 5'])
 
 def long_cell(root): edit(root/'nbs'/'00_core.ipynb', 3, source=['x = 1\n'] * 41)
@@ -179,6 +181,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (hidden_target, 'pages', '00_core.ipynb links to attention.html#four: no heading, label, cell or exported definition'),
     (dead_place, 'pages', '00_core.ipynb links to attention.html#at-step-2: no'),
     (broken_module, 'modules', '`import annotated_transformer.attention` fails'),
+    (long_module, 'modules', 'annotated_transformer/long.py: 251 lines, 250 at most'),
     (long_cell, 'cells', '00_core.ipynb, cell step-3: 41 lines'),
     (long_definition, 'cells', '00_core.ipynb, cell step-2: 41 lines of code: split it, 40 is the limit'),
     (hex_id, 'cells', '00_core.ipynb, cell 3f2a91c0: an exported cell needs a readable id'),

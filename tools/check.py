@@ -111,7 +111,7 @@ for name in names:
     os.wait()"""
 
 def modules(root):
-    "Every module imports alone, in a process that knows no other module of the package."
+    "Every module imports alone, in a process that knows no other module of the package, and has at most 250 lines."
     names = ['.'.join(p.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
              for p in sorted((root/PACKAGE).rglob('*.py')) if p.name != '_modidx.py']
     source = '\n'.join(p.read_text(encoding='utf-8') for p in (root/PACKAGE).rglob('*.py'))
@@ -119,7 +119,9 @@ def modules(root):
     result = run(sys.executable, '-c', IMPORT_ALL, ' '.join(slow), ' '.join(names), cwd=root)
     failed = re.findall(r'^(\S+) IMPORT (.*)$', result.stdout, re.MULTILINE)
     if result.returncode: return [tail(result)]
-    return [f'`import {name}` fails: does an exported cell use a name from a cell that is not exported?\n{why}' for name, why in failed]
+    long = [f'{p.relative_to(root)}: {n} lines, 250 at most: a module has one idea' for p in (root/PACKAGE).rglob('*.py')
+            if p.name != '_modidx.py' and (n := len(p.read_text(encoding='utf-8').splitlines())) > 250]
+    return long + [f'`import {name}` fails: does an exported cell use a name from a cell that is not exported?\n{why}' for name, why in failed]
 
 def cells_in_order(root):
     "Cells are short, ran without errors, have readable ids where exported, and small images with captions."

@@ -21,15 +21,14 @@ from ..model.seq2seq import (
     Seq2SeqModel, build_model, get_architecture)
 from ..model.pretrained import (
     _diff_settings, _format_differences, load_weights)
-from ..data.batching import Batches
-from ..data.preprocessing import (
-    _dataset_hash, load_batches, preprocess_corpus)
+from annotated_transformer.data.preprocessing import (
+    _dataset_hash, preprocess_corpus)
 from ..cpu import choose_matmul_backend, optimize_for_training
 from ..recipe import Recipe, flatten_recipe, recipe_to_dict
 from ..data.tokenizer import Tokenizer, _tokenizer_files
 from .train_step import enable_gradient_checkpointing
 from .optimizer import learning_rate
-from ..utils.validation import UserError, _check_host_memory
+from ..utils.validation import UserError
 
 # %% ../../nbs/library/training/run_setup.ipynb #for-text
 def _resolve_model_config(
@@ -243,28 +242,3 @@ def _prepare_run(
         _check_init_compatible(recipe, finetune_from)
     _create_run(run, recipe, corpus, data_dir, **run_options)
     return None
-
-# %% ../../nbs/library/training/run_setup.ipynb #load-train-valid
-def _load_train_valid(
-    recipe:Recipe,
-    run:RunDirectory,
-    pad_id:int,
-    world_size:int,            # processes
-) -> tuple[Batches, Batches]:  # of training, of validation
-    """Load the batches. Raises ValueError if the logits of a training micro-batch do
-    not fit into this machine's memory."""
-    config, max_tokens = recipe.model, recipe.data.max_tokens
-    num_buckets = recipe.data.num_batch_buckets
-    micro_batch_tokens = max_tokens // (
-        world_size * recipe.optimization.gradient_accumulation_steps)
-    train_batches = load_batches(
-        run.data / 'train', max_tokens, pad_id, recipe.seed, num_buckets)
-    valid_batches = load_batches(
-        run.data / 'valid', max(micro_batch_tokens, config.max_len), pad_id, 0,
-        num_buckets)
-    # logits, softmax and gradient, 4 bytes each
-    _check_host_memory(
-        12 * config.vocab_size * min(
-            micro_batch_tokens, train_batches.max_batch_tokens),
-        f'the logits of max_tokens={max_tokens}')
-    return train_batches, valid_batches

@@ -25,8 +25,8 @@ from .distributed import (
 from ..model.seq2seq import Seq2SeqModel
 from ..recipe import CheckpointConfig, Recipe
 from ..run_directory import RunDirectory
-from .run_setup import (
-    _init_model, _load_train_valid, _prepare_run)
+from .run_batches import _load_train_valid
+from .run_setup import _init_model, _prepare_run
 from .train_step import (
     ModelWithLoss, _prefetch, train_step, validate)
 
