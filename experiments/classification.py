@@ -1,7 +1,7 @@
-"""Beyond the paper: what each part of an encoder is worth for the headlines of THUCNews and the articles of AG News, beside linear machines.
+"""Beyond the paper: what each part of an encoder is worth for the headlines of THUCNews and the articles of AG News, beside linear SVMs.
 
 Each run is trained, labels the test texts and is written down in a file of its own; an interrupted command goes on where it was. Several
-processes may share the work by --only; a last command without it writes the record. The linear machines are scikit-learn's
+processes may share the work by --only; a last command without it writes the record. The linear SVMs are scikit-learn's
 (pip install scikit-learn); they learn from the same training texts, and once from all that are not in the test.
 
     python experiments/classification.py --thucnews data/thucnews --ag_news data/ag_news --out nbs/results/classification.json

@@ -65,7 +65,10 @@ def test_another_machine_goes_on_from_the_record(table2, tmp_path):
 def test_no_queued_run_begins_after_the_time(table2, tmp_path):
     schedule = make_schedule(table2, tmp_path)
     submit = schedule.pool.submit
-    def ends_the_time(*a, **k): schedule.end = 0; return submit(*a, **k)
+    def ends_the_time(*a, **k):            # later than all have been asked for that are asked for at once
+        time.sleep(.2)
+        schedule.end = 0
+        return submit(*a, **k)
     schedule.tune('RNN')
     schedule.pool.submit = ends_the_time
     schedule.pool.jobs.clear()

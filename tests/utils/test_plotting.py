@@ -22,6 +22,11 @@ def test_zero_is_white():
         assert all(c.min() < .9 for i, c in enumerate(_colours([values])) if i != zero)
 
 
+def test_the_smallest_value_is_not_white_unless_it_is_zero():
+    "The colours begin at zero, not at the smallest value."
+    assert _colours([[2., 3.]])[0].min() < .7
+
+
 def test_signs_have_colours_of_equal_strength():
     "Blue is positive, red negative; values of one size are equally far from white."
     minus, plus, _ = _colours([[-1., 1., 4.]])
