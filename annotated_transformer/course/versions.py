@@ -24,14 +24,14 @@ _FAULTS = [
     ('self.P_drop, self.training))', 'self.P_drop))',
      'dropout is left on in evaluation', 'NVIDIA/torch-harmonics/pull/221'),
     ('torch.arange(0, length,', 'torch.arange(1, length + 1,',
-     'positions count from 1', 'huggingface/transformers/issues/36537'),
+     'positions count from 1', 'PrimeIntellect-ai/prime-rl/pull/3466'),
     (' / math.sqrt(Q.size(-1))', '',
      'the scores are not divided by √d_k', 'delzac/cntkx/issues/10'),
     ('tril(diagonal=0)', 'tril(diagonal=1)',
      'the mask is off by one: a later token is visible',
-     'huggingface/transformers/issues/48745'),
+     'octo-models/octo/issues/75'),
     ('prefixes[origin[keep]]', 'prefixes[torch.arange(len(keep)) % len(prefixes)]',
-     'the beam has no back-pointers', 'awslabs/sockeye/pull/731'),
+     'the beam has no back-pointers', 'guillaumegenthial/im2latex/issues/2'),
     ('(loss / num_tokens).backward()', '(loss / n / micro_batches).backward()',
      'the loss is a mean of means: each part has the same weight',
      'ml-explore/mlx-lm/pull/1413'),
@@ -43,7 +43,6 @@ _FAULTS = [
      'k-tahiro/bert-summarizer/pull/41')]
 
 # %% ../../nbs/library/course/versions.ipynb #versions
-_SIMILAR = 3, 5, 6   # the cited fault is of the same kind, not the same line
 _NOT_IN_VERSIONS = 'batches', 'greedy', 'bleu'
 
 def _check_version(parts:_Parts) -> None:
@@ -59,8 +58,7 @@ def _check_version(parts:_Parts) -> None:
 
 _VERSIONS = [
     _Task(f'version_{number:02}', '', '', 20, list, _check_version,
-          note=f'{fault}; {"a similar fault" if number in _SIMILAR else "it"} '
-          f'happened in {_GITHUB}{issue}', in_one_file=True)
+          note=f'{fault}; it happened in {_GITHUB}{issue}', in_one_file=True)
     for number, (_, _, fault, issue) in enumerate(_FAULTS, 1)]
 
 # %% ../../nbs/library/course/versions.ipynb #write
