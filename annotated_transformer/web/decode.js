@@ -4,7 +4,7 @@ const begin = (m, src) => {                        // read the source, once
     ({own: [[], []], memory: project(m, 'memory', layer, memory)}))}
 }
 const decode = (m, tgt, state) => {   // all ids so far → logits of those not yet read
-  const first = m.off.has('mask') ? 0 : state.read
+  const first = m.off.has('mask') || m.off.has('cache') ? 0 : state.read
   const mask = m.off.has('mask') ? everywhere : (i, j) => j <= first + i
   let X = embed(m, 'tgt', tgt.slice(first), first)
   const kept = state.kept.map(({own, memory}, layer) => {

@@ -2,8 +2,8 @@ const unescapeXml = piece => escapes.reduceRight((t, [from, to]) => t.replaceAll
 const startTranslator = view => {
   const at = name => view.querySelector(`.tt-${name}`)
   const data = JSON.parse(at('data').textContent), field = at('ask').querySelector('textarea')
-  const state = {kind: 'memory', layer: data.layer, heads: new Set(), pick: null}
-  let m = null, stop = () => {}, whole = ''
+  const state = {kind: data.attention, layer: data.layer, heads: new Set(), pick: null}
+  let m = null, stop = () => {}, whole = {}
   const say = line => { at('note').textContent = line }
   const busy = truth => view.setAttribute('aria-busy', `${truth}`)
   const guard = act => (...given) => {             // no old answer survives a fault
@@ -36,10 +36,11 @@ const startTranslator = view => {
     stop = inSlices(guard, search(src, writing), ({ids}) => {
       const ms = Math.max(1, Math.round(performance.now() - begun)), german = textOf(ids)
       at('german').textContent = german || '(nothing)'
-      if (!m.off.size) whole = german
-      at('whole').textContent = !m.off.size ? '' : whole == german
-        ? 'Without this part the sentence comes out as before. Try another.'
-        : `With every part: ${whole}`
+      if (!m.off.size) whole = {german, ms}
+      at('whole').textContent = !m.off.size ? '' : whole.german != german
+        ? `With every part: ${whole.german}` : m.off.has('cache')
+        ? `Without the cache the sentence is the same, after ${ms} ms in place of ${whole.ms}.`
+        : 'Without this part the sentence comes out as before. Try another.'
       say(rareWords(src)); busy(false)
       at('time').textContent = `${src.length - 1} tokens in, ${ids.length} out, ${ms} ms here`
       Object.assign(state, {src, ids: [...ids, m.eos], pick: null})
@@ -157,7 +158,7 @@ const startTranslator = view => {
       }, {type: 'checkbox', style: `accent-color: ${data.colours[head % data.colours.length]}`}))))
     const across = range(m.N).flatMap(l => range(m.h).map(head => `memory ${l} ${head}`))
     const parts = {'positions': ['positions'], 'causal mask': ['mask'], 'cross-attention': across,
-      'division by √dₖ': ['scale'],
+      'division by √dₖ': ['scale'], 'key-value cache': ['cache'],
       ...Object.fromEntries(range(m.N).map(l => [`encoder layer ${l}`, [`encoder ${l}`]]))}
     at('parts').append(group('Take a part away, and the sentence is translated without it', ...Object.entries(parts).map(([label, names]) =>
       option('part', label, true, e => {
@@ -188,7 +189,12 @@ const startTranslator = view => {
   if (navigator.connection?.saveData) {
     say(`Choose the field to load the model, ${data.megabytes} MB.`)
     field.addEventListener('focus', request)
-  } else setTimeout(request, 50)                   // the page shows first
+  } else {                                         // not before the reader is near
+    const near = new IntersectionObserver(seen => {
+      if (seen.some(part => part.isIntersecting)) { near.disconnect(); request() }
+    }, {rootMargin: '600px'})
+    near.observe(view)
+  }
 }
 for (const view of document.querySelectorAll('.transformer-translator:not([data-ready])')) {
   view.dataset.ready = 'yes'

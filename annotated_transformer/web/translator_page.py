@@ -47,6 +47,7 @@ def build_translator_page(
     examples:Sequence[str],     # sentences to try; the first is translated at once
     facts:str='',               # what the model has read, how well it translates
     layer:int=0,                # whose attention is shown first
+    attention:str='memory',     # 'memory' (cross-attention), 'encoder' or 'decoder'
     script:str|None=None,       # file of the model beside the page; None: within it
     megabytes:float|None=None,  # of that file
 ) -> _HTMLView:                 # a piece of HTML
@@ -56,6 +57,7 @@ def build_translator_page(
     if not examples: raise UserError('examples is empty: give a sentence to begin with')
     model = None if script else _model_data(run_dir, list(examples))
     data = dict(key=str(script or run_dir), examples=[*examples], layer=layer,
+                attention=attention,
                 colours=_HEAD_COLORS, script=script, megabytes=megabytes, model=model)
     js = ''.join((*_MODEL_JS, *map(_read_web_file, ('elements.js', 'translator.js'))))
     form = _read_web_file('translator.html').replace(

@@ -55,10 +55,10 @@ def test_preparation():
     assert english == moses_lc(HARD + CAPTIONS, 'en') and back == _moses_detokenize(german, 'de')
 
 @with_node
-@pytest.mark.parametrize('beam', [1, 4])
-def test_translations(translator, beam):
-    "The same tokens and the same translations (benchmarks/browser.py asks for a thousand)."
-    page = in_node(f'{MODEL_JS}; {_model_script(RUN, CAPTIONS)}; const m = load(globalThis.transformerModel, globalThis.transformerModel.base64)', CAPTIONS,
+@pytest.mark.parametrize('beam, off', [(1, ''), (4, ''), (4, 'cache')])
+def test_translations(translator, beam, off):
+    "The same tokens and the same translations (benchmarks/browser.py asks for a thousand), with and without a cache."
+    page = in_node(f'{MODEL_JS}; {_model_script(RUN, CAPTIONS)}; const m = load(globalThis.transformerModel, globalThis.transformerModel.base64); m.off = new Set(["{off}"])', CAPTIONS,
                    f'''return given.map(s => {{ const ids = tokenise(m, preprocess(m, s)), [y] = drain(beamSearch(m, [...ids, m.eos], {beam}))
                        return [ids, postprocess(m, detokenise(m, y.ids))] }})''')
     assert [ids for ids, _ in page] == [ids[:-1].tolist() for ids in translator.encode(CAPTIONS)]
@@ -79,6 +79,8 @@ const read = async () => {
   const positions = view.querySelector('[data-part=positions]'), before = text()
   positions.click(); await wait('other', () => ready() && text() != before && at('whole').textContent.includes(before))
   positions.click(); await wait('whole again', () => ready() && text() == before && !at('whole').textContent)
+  const cache = view.querySelector('[data-part="key-value cache"]')
+  cache.click(); await wait('no cache', () => ready() && at('whole').textContent.startsWith('Without the cache the sentence is the same, after ') && text() == before); cache.click()
   type(''); await wait('request', () => at('note').textContent.includes('Type an') && at('answer').hidden)
   type('word '.repeat(100)); await wait('refusal', () => at('note').textContent.includes('79 at most'))
   type(GIVEN[0][0]); await wait('whole', () => ready() && text() == GIVEN[0][1] && !at('answer').hidden)
