@@ -2,7 +2,8 @@
 
 The model of `nbs/results/multi30k_en_de` goes into JavaScript in whole numbers of eight bits and runs in node, one sentence at a time.
 Python has the same weights, dequantised, and the weights as they were trained. Compared are the tokens of each sentence, its greedy
-translation and that of beam search, BLEU on the references, and, in JavaScript, milliseconds of processor time per sentence.
+translation and that of beam search, BLEU on the references with a paired bootstrap of what quantisation costs, and, in JavaScript,
+milliseconds of processor time per sentence.
 
     python benchmarks/browser.py --src test_2016_flickr.en --ref test_2016_flickr.de --out nbs/results/browser.json
 """
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from annotated_transformer.data.text_files import read_lines
-from annotated_transformer.inference.metrics import score_translations
+from annotated_transformer.inference.metrics import paired_bootstrap, score_translations
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.utils.io import atomic_write_text, project_path
 from annotated_transformer.web.browser import _MODEL_JS, _quantize_model, _serialize_model
@@ -56,9 +57,10 @@ def main(a):
         translator.models = [trained]
         whole = translator.translate(sentences, beam=beam)
         texts, ms = [y['text'] for y in page[str(beam)]], sorted(y['ms'] for y in page[str(beam)])
+        difference, p_value = paired_bootstrap(texts, whole, references, lowercase=True)
         result['beams'][beam] = dict(
             same_tokens=same([y['tokens'] for y in page[str(beam)]], tokens), same_as_quantised=same(texts, quantised), same_as_trained=same(texts, whole),
-            bleu=dict(page=bleu(texts), quantised=bleu(quantised), trained=bleu(whole)), median_cpu_ms=ms[len(ms) // 2], cpu_ms_95=ms[len(ms) * 95 // 100], longest_cpu_ms=ms[-1])
+            bleu=dict(page=bleu(texts), quantised=bleu(quantised), trained=bleu(whole)), sacrebleu_page_minus_trained=difference, p_value=p_value, median_cpu_ms=ms[len(ms) // 2], cpu_ms_95=ms[len(ms) * 95 // 100], longest_cpu_ms=ms[-1])
     print(json.dumps(result, indent=1))
     if a.out: atomic_write_text(Path(a.out), json.dumps(result, indent=1) + '\n')
 
