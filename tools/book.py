@@ -17,8 +17,8 @@ NOT_PROSE = r'^(```|~~~).*?^\1', r'\$\$.*?\$\$', r'\$[^$\n]+\$', r'^\|[^\n]*$', 
 DEFINES = ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom
 
 def chapters(begins=()):
-    "Notebooks of the book: those whose names begin with the number of a section."
-    return [p for p in sorted((ROOT / 'nbs').glob('[0-9]*.ipynb')) if not begins or p.name.startswith(tuple(begins))]
+    "Notebooks of the book: those whose names begin with the number of a section, but for the live page, a place of its own."
+    return [p for p in sorted((ROOT / 'nbs').glob('[0-9]*.ipynb')) if p.stem != '81_live' and (not begins or p.name.startswith(tuple(begins)))]
 
 def source(cell): return ''.join(cell['source'])
 
