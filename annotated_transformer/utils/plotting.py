@@ -12,16 +12,17 @@ from typing import Any
 import torch
 from torch import nn
 
-# %% ../../nbs/library/utils/plotting.ipynb #use-retina-figures
-def _use_retina_figures() -> None:
-    "Where figures are shown in a notebook, draw them with twice the pixels."
+# %% ../../nbs/library/utils/plotting.ipynb #use-svg-figures
+def _use_svg_figures() -> None:
+    "Where figures are shown in a notebook, draw them as SVG, the same bytes each time."
     shell = sys.modules['IPython'].get_ipython() if 'IPython' in sys.modules else None
     if shell is None: return
     if 'inline' in import_module('matplotlib.pyplot').get_backend():
         set_formats = import_module('matplotlib_inline.backend_inline')
-        set_formats.set_matplotlib_formats('retina')
+        set_formats.set_matplotlib_formats('svg', metadata={'Date': None})
+        import_module('matplotlib').rcParams['svg.hashsalt'] = 'annotated_transformer'
 
-_use_retina_figures()
+_use_svg_figures()
 
 # %% ../../nbs/library/utils/plotting.ipynb #heatmap
 def heatmap(
@@ -47,7 +48,7 @@ def heatmap(
     if ax is None:
         _, ax = plt.subplots(
             figsize=(1.6 + .32 * values.shape[1], 1.2 + .3 * values.shape[0]))
-    sns.heatmap(values, ax=ax, cbar=cbar, rasterized=values.size > 4096,
+    sns.heatmap(values, ax=ax, cbar=cbar, rasterized=values.size > 900,
                 xticklabels='auto' if xticklabels is None else xticklabels,
                 yticklabels='auto' if yticklabels is None else yticklabels,
                 **style | kwargs)
