@@ -8,7 +8,7 @@ __all__ = ['positional_encoding', 'PositionalEncoding']
 # %% ../../nbs/35_positional_encoding.ipynb #imports
 import torch
 from torch import Tensor, nn
-from ..utils.validation import UserError
+from ..utils.validation import UserError   # a ValueError
 
 # %% ../../nbs/35_positional_encoding.ipynb #positional-encoding
 def positional_encoding(
