@@ -22,8 +22,7 @@ from .layers import (
 # %% ../../nbs/36_transformer.ipynb #transformer
 @register_architecture('transformer')
 class Transformer(Seq2SeqModel):
-    """The model of Figure 1: embeddings, encoder, decoder and output projection.
-    To change a part, override its `make_…` method in a subclass."""
+    "The model of Figure 1; to change a part, override its `make_…` in a subclass."
     config_class = TransformerConfig
     cache_class:type['DecoderCache']   # assigned below, after its definition
     output_projection:OutputProjection
@@ -33,25 +32,62 @@ class Transformer(Seq2SeqModel):
         pad_id:int=0,              # id of the padding token
     ):
         super().__init__(config, pad_id)
-        c = config
-        def encoder_layer() -> EncoderLayer: return EncoderLayer(
-            self.make_attention('encoder'), self.make_feed_forward(),
-            self.make_residual)
-        def decoder_layer() -> DecoderLayer: return DecoderLayer(
-            self.make_attention('decoder'), self.make_attention('cross'),
-            self.make_feed_forward(), self.make_residual)
-        self.encoder = Stack(encoder_layer, c.N, self.make_final_norm())
-        self.decoder = Stack(decoder_layer, c.N, self.make_final_norm())
-        self.src_position, self.tgt_position = (
-            self.make_positions(), self.make_positions())
-        self.src_embed = Embedding(c.src_vocab_size or c.vocab_size, c.d_model)
-        self.tgt_embed = (
-            self.src_embed if c.tie_embeddings and c.src_vocab_size is None
-            else Embedding(c.vocab_size, c.d_model))
-        self.output_projection = OutputProjection(
-            c.d_model, c.vocab_size, self.tgt_embed if c.tie_embeddings else None)
-        self.max_target_length = c.max_len if c.positions == 'learned' else None
+        self.encoder = Stack(self._encoder_layer, config.N, self.make_final_norm())
+        self.decoder = Stack(self._decoder_layer, config.N, self.make_final_norm())
+        self.src_position = self.make_positions()
+        self.tgt_position = self.make_positions()
+        self.src_embed, self.tgt_embed, self.output_projection = self._embeddings()
+        if config.positions == 'learned': self.max_target_length = config.max_len
         self.reset_parameters()
+
+    def encode(self, src:Tensor) -> Tensor:
+        "Source ids (B, T_k) → memory (B, T_k, d_model), to which the decoder attends."
+        x = self.src_position(self.src_embed(src))
+        return self.encoder(x, padding_mask(src, self.pad_id))
+
+    def decode(self,
+        tgt:Tensor,                      # target ids (B, T_q), begin-of-sentence first
+        memory:Tensor,                   # encoder output (B, T_k, d_model)
+        memory_mask:Tensor,              # (B, 1, 1, T_k), True at tokens, not padding
+        cache:'DecoderCache|None'=None,  # of earlier positions; `tgt` is appended
+    ) -> Tensor:                         # (B, T_q, d_model), for `output_projection`
+        "Decode `tgt` after the positions in `cache`; each attends to all up to itself."
+        T = tgt.size(1)
+        start = 0 if cache is None else cache.length
+        # the rows of the new positions; a single one may attend to all before it
+        mask = None if T == 1 else subsequent_mask(start + T, tgt.device)[start:]
+        x = self.tgt_position(self.tgt_embed(tgt), start)
+        x = self.decoder(x, memory, mask, memory_mask, cache)
+        if cache is not None: cache.length += T
+        return x
+
+    def hidden_states(self, src:Tensor, tgt:Tensor) -> Tensor:
+        "The decoder's output (B, T_q, d_model) for `tgt`, with teacher forcing."
+        return self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id))
+
+# %% ../../nbs/36_transformer.ipynb #make-layers
+@patch
+def _encoder_layer(self:Transformer) -> EncoderLayer:
+    "One layer of the encoder."
+    return EncoderLayer(self.make_attention('encoder'), self.make_feed_forward(),
+                        self.make_residual)
+
+@patch
+def _decoder_layer(self:Transformer) -> DecoderLayer:
+    "One layer of the decoder."
+    return DecoderLayer(self.make_attention('decoder'), self.make_attention('cross'),
+                        self.make_feed_forward(), self.make_residual)
+
+@patch
+def _embeddings(self:Transformer) -> tuple[Embedding, Embedding, OutputProjection]:
+    "Source embedding, target embedding and output projection, tied if configured."
+    c = self.config
+    src_embed = Embedding(c.src_vocab_size or c.vocab_size, c.d_model)
+    shared = c.tie_embeddings and c.src_vocab_size is None
+    tgt_embed = src_embed if shared else Embedding(c.vocab_size, c.d_model)
+    output_projection = OutputProjection(
+        c.d_model, c.vocab_size, tgt_embed if c.tie_embeddings else None)
+    return src_embed, tgt_embed, output_projection
 
 # %% ../../nbs/36_transformer.ipynb #make-parts
 @patch
@@ -93,39 +129,6 @@ def reset_parameters(self:Transformer) -> None:
             nn.init.xavier_uniform_(m.weight)
             if m.bias is not None: nn.init.zeros_(m.bias)
 
-# %% ../../nbs/36_transformer.ipynb #transformer-forward
-@patch
-def encode(self:Transformer,
-    src:Tensor,    # source ids (B, T_k)
-) -> Tensor:       # memory (B, T_k, d_model)
-    "Encode source ids; the decoder attends to the result at every step."
-    return self.encoder(self.src_position(self.src_embed(src)),
-                        padding_mask(src, self.pad_id))
-
-@patch
-def decode(self:Transformer,
-    tgt:Tensor,                      # target ids (B, T_q), begin-of-sentence first
-    memory:Tensor,                   # encoder output (B, T_k, d_model)
-    memory_mask:Tensor,              # (B, 1, 1, T_k), True at tokens, not padding
-    cache:'DecoderCache|None'=None,  # of earlier positions; `tgt` is appended
-) -> Tensor:                         # (B, T_q, d_model), for `output_projection`
-    """Decode the positions of `tgt` at once; position i attends to positions up to i.
-    With a cache these are only the new ones, after `cache.length` earlier ones."""
-    start_pos, T = 0 if cache is None else cache.length, tgt.size(1)
-    mask = subsequent_mask(start_pos + T, tgt.device)[start_pos:]   # (T, start_pos + T)
-    x = self.tgt_position(self.tgt_embed(tgt), start_pos)
-    x = self.decoder(x, memory, mask if T > 1 else None, memory_mask, cache)
-    if cache is not None: cache.length += T
-    return x
-
-@patch
-def hidden_states(self:Transformer,
-    src:Tensor,    # source ids (B, T_k)
-    tgt:Tensor,    # target ids, shifted right (B, T_q)
-) -> Tensor:       # (B, T_q, d_model); `forward` returns their `output_projection`
-    "The decoder's output at every target position, with teacher forcing."
-    return self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id))
-
 # %% ../../nbs/36_transformer.ipynb #cache
 class DecoderCache:
     "Memory, keys and values of R hypotheses, each of them a row of the batch."
@@ -144,7 +147,8 @@ class DecoderCache:
         "The KV caches of a layer, created when first requested."
         if layer not in self.layers:
             self.layers[layer] = KeyValueCache(), KeyValueCache(static_kv=True)
-        for cache in self.layers[layer]: cache.start_pos = self.length
+        for cache in self.layers[layer]:
+            cache.start_pos = self.length      # positions that earlier calls completed
         return self.layers[layer]
 
     def reorder(self,
@@ -157,8 +161,9 @@ class DecoderCache:
         for self_cache, cross_cache in self.layers.values():
             self_cache.reorder(beam_idx)
             if sources_changed: cross_cache.reorder(beam_idx)
-        if sources_changed: self.memory, self.memory_mask = (
-            self.memory[beam_idx], self.memory_mask[beam_idx])
+        if sources_changed:
+            self.memory = self.memory[beam_idx]
+            self.memory_mask = self.memory_mask[beam_idx]
         self.source_idx = source_idx
 
 # %% ../../nbs/36_transformer.ipynb #init-state-decode-step
