@@ -20,8 +20,9 @@ class AddNorm(nn.Module):
         norm:str='post',   # as in the paper; 'pre': on the sub-layer's input instead
     ):
         super().__init__()
-        self.post_norm, self.norm, self.dropout = (
-            norm == 'post', nn.LayerNorm(d_model), nn.Dropout(P_drop))
+        self.post_norm = norm == 'post'
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(P_drop)
 
     def forward(self,
         x:Tensor,                             # (B, T, d_model)
@@ -40,12 +41,13 @@ class EncoderLayer(nn.Module):
         make_residual:Callable[[], nn.Module],  # makes one `AddNorm`
     ):
         super().__init__()
-        self.self_attn, self.feed_forward = self_attn, feed_forward
+        self.self_attn = self_attn
+        self.feed_forward = feed_forward
         self.add_norm = nn.ModuleList(make_residual() for _ in range(2))
 
     def forward(self,
         x:Tensor,               # (B, T, d_model)
-        mask:Tensor|None=None,  # True = may attend, broadcastable to (B, h, T, T)
+        mask:Tensor|None=None,  # True = may attend; broadcasts to (B, h, T, T)
     ) -> Tensor:                # (B, T, d_model)
         "Both sub-layers, one after the other."
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask))
@@ -61,15 +63,16 @@ class DecoderLayer(nn.Module):
         make_residual:Callable[[], nn.Module],  # makes one `AddNorm`
     ):
         super().__init__()
-        self.self_attn, self.cross_attn, self.feed_forward = (
-            self_attn, cross_attn, feed_forward)
+        self.self_attn = self_attn
+        self.cross_attn = cross_attn
+        self.feed_forward = feed_forward
         self.add_norm = nn.ModuleList(make_residual() for _ in range(3))
 
     def forward(self,
         x:Tensor,                      # (B, T_q, d_model)
         memory:Tensor,                 # encoder output (B, T_k, d_model)
-        mask:Tensor|None=None,         # True = may attend, to (B, h, T_q, T_q)
-        memory_mask:Tensor|None=None,  # likewise for `memory`, to (B, h, T_q, T_k)
+        mask:Tensor|None=None,         # True = attend; broadcasts to (B, h, T_q, T_q)
+        memory_mask:Tensor|None=None,  # the same for `memory`: to (B, h, T_q, T_k)
         cache:Any=None,                # a `DecoderCache` of the positions read before
     ) -> Tensor:                       # (B, T_q, d_model)
         "The three sub-layers, one after the other."
