@@ -61,10 +61,10 @@ def mfu(
 # %% ../../nbs/52_hardware_and_schedule.ipynb #memory
 def training_memory(
     c:TransformerConfig,  # the model's hyper-parameters
-    B:int,                # sentence pairs on one device
+    B:float,              # sentence pairs on one device
     T_k:int,              # tokens of a source, padding included
     T_q:int,              # tokens of a target that the decoder reads, padding included
-) -> dict[str, int]:      # part → bytes
+) -> dict[str, float]:    # part → bytes
     """Memory of training in float32 by part, and the peak during a step. Attention
     weights are not counted: a fused kernel does not keep them."""
     P, attention, add_norm = count_parameters(c), c.h * sum(c.head_dims), 3 * c.d_model
@@ -79,6 +79,8 @@ def training_memory(
                          + max(m['gradients'], m['activations'] + m['logits']))
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #expected-max
+#| code-fold: true
+#| code-summary: "The mean of the largest of n normal numbers"
 def _expected_normal_max(
     n:int,        # independent samples
 ) -> float:       # in standard deviations above the mean
