@@ -30,24 +30,6 @@ from .run_setup import _init_model, _prepare_run
 from .train_step import (
     ModelWithLoss, _prefetch, train_step, validate)
 
-# %% ../../nbs/55c_training.ipynb #prepare-model
-def _prepare_model(
-    recipe:Recipe,
-    model:Seq2SeqModel,
-    accelerator:Accelerator,
-    resume_from:Path|None,  # a checkpoint
-# a `ModelWithLoss` and its optimizer, prepared; steps completed
-) -> tuple[nn.Module, torch.optim.Optimizer, int]:
-    "Make the optimizer, prepare it and the model, and load a checkpoint."
-    optimization = recipe.optimization
-    torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
-    optimizer = make_optimizer(model, optimization.optimizer,
-                               optimization.weight_decay, optimization.momentum)
-    wrapped_model, optimizer = accelerator.prepare(ModelWithLoss(model), optimizer)
-    step = 0 if resume_from is None else load_checkpoint(
-        resume_from, wrapped_model, optimizer, accelerator)
-    return wrapped_model, optimizer, step
-
 # %% ../../nbs/55c_training.ipynb #run-step
 def _run_step(
     recipe:Recipe,
@@ -66,7 +48,29 @@ def _run_step(
         wrapped_model, optimizer, *batch, accelerator,
         optimization.gradient_accumulation_steps, optimization.max_grad_norm)
 
+# %% ../../nbs/55c_training.ipynb #prepare-model
+#| code-fold: true
+#| code-summary: "The optimizer, and a checkpoint"
+def _prepare_model(
+    recipe:Recipe,
+    model:Seq2SeqModel,
+    accelerator:Accelerator,
+    resume_from:Path|None,  # a checkpoint
+# a `ModelWithLoss` and its optimizer, prepared; steps completed
+) -> tuple[nn.Module, torch.optim.Optimizer, int]:
+    "Make the optimizer, prepare it and the model, and load a checkpoint."
+    optimization = recipe.optimization
+    torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
+    optimizer = make_optimizer(model, optimization.optimizer,
+                               optimization.weight_decay, optimization.momentum)
+    wrapped_model, optimizer = accelerator.prepare(ModelWithLoss(model), optimizer)
+    step = 0 if resume_from is None else load_checkpoint(
+        resume_from, wrapped_model, optimizer, accelerator)
+    return wrapped_model, optimizer, step
+
 # %% ../../nbs/55c_training.ipynb #validate-and-save
+#| code-fold: true
+#| code-summary: "Validate, save, call the callback"
 def _validate_and_save(
     recipe:Recipe,
     run:RunDirectory,
@@ -94,6 +98,8 @@ def _validate_and_save(
     model.train()
 
 # %% ../../nbs/55c_training.ipynb #stop-early
+#| code-fold: true
+#| code-summary: "Early stopping, and messages"
 _MESSAGES = dict(
     early='{}: stopped early, no improvement for {} validations '
           '(raise early_stopping_patience to continue with --resume)',
@@ -125,7 +131,7 @@ def _train_loop(
     save_schedule = _SaveSchedule(checkpoints.save_every, steps_per_epoch)
     with _SignalHandler() as signals, MetricsLogger(
             run, initial_step, max_steps, steps_per_epoch, accelerator) as logger:
-        if _is_out_of_patience(logger, checkpoints): max_steps = initial_step
+        if _is_out_of_patience(logger, checkpoints): max_steps = initial_step  # no step
         steps = range(initial_step, max_steps)
         for step, batch in enumerate(_prefetch(train_batches, steps), initial_step + 1):
             logger.update(step, *_run_step(
@@ -133,11 +139,12 @@ def _train_loop(
             due = save_schedule.is_step_due(step) or step == max_steps
             # several processes synchronise every ten steps only
             signalled = world_size == 1 and signals.signum
-            if not (due or step % 10 == 0 or signalled): continue
+            if not (due or signalled or step % 10 == 0): continue
             logger.log_train(learning_rate(recipe, step))
+            # a schedule in minutes goes by the clock of process 0
+            save = due or (rank == 0 and save_schedule.reset_if_elapsed())
             interrupted, save = _all_reduce_any(
-                accelerator, bool(signals.signum),
-                due or rank == 0 and save_schedule.reset_if_elapsed())
+                accelerator, bool(signals.signum), save)
             if save or interrupted: _validate_and_save(
                 recipe, run, step, wrapped_model, optimizer, accelerator, logger,
                 valid_batches if save else None, callback)
@@ -148,16 +155,18 @@ def _train_loop(
         _MESSAGES['early'].format(run, logger.validations_since_best), file=sys.stderr)
 
 # %% ../../nbs/55c_training.ipynb #train
+#| code-fold: true
+#| code-summary: "train: the loop and what surrounds it"
 def train(
     recipe:Recipe,
-    corpus:str|tuple|DatasetDict,          # name, (name, source, target) or DatasetDict
-    run_dir:str|os.PathLike,                  # run directory to write
-    data_dir:str|Path|None=None,         # its folder or TSV file; OWNER/NAME of the Hub
-    resume:bool=False,                     # from the newest checkpoint, if there is one
+    corpus:str|tuple|DatasetDict,  # name, (name, source, target) or DatasetDict
+    run_dir:str|os.PathLike,       # run directory to write
+    data_dir:str|Path|None=None,   # the corpus's folder or TSV file, or OWNER/NAME
+    resume:bool=False,             # from the newest checkpoint, if there is one
     # with resume: rename corrupt checkpoints to NAME.corrupt, use an earlier one
     skip_corrupt:bool=False,
-    report_to:str|None=None,               # a tracker of accelerate, e.g. 'tensorboard'
-    model:Seq2SeqModel|None=None,       # your own; its `config` is the recipe's `model`
+    report_to:str|None=None,       # a tracker of accelerate, e.g. 'tensorboard'
+    model:Seq2SeqModel|None=None,  # your own; its `config` is the recipe's `model`
     finetune_from:str|os.PathLike|None=None,  # run whose weights and tokenizer to take
     # called after each validation: (model, run_dir, step) → metrics to log
     callback:Callable[[Seq2SeqModel, Path, int], dict]|None=None,
