@@ -143,8 +143,7 @@ def _train_loop(
             logger.log_train(learning_rate(recipe, step))
             # a schedule in minutes goes by the clock of process 0
             save = due or (rank == 0 and save_schedule.reset_if_elapsed())
-            interrupted, save = _all_reduce_any(
-                accelerator, bool(signals.signum), save)
+            interrupted, save = _all_reduce_any(accelerator, bool(signals.signum), save)
             if save or interrupted: _validate_and_save(
                 recipe, run, step, wrapped_model, optimizer, accelerator, logger,
                 valid_batches if save else None, callback)
