@@ -14,7 +14,7 @@ from ..utils.validation import (
 @dataclass(frozen=True)
 class TransformerConfig:
     """The hyper-parameters of a Transformer, §3; the defaults are the base model.
-    Raises ValueError naming a field that is out of range."""
+    Raises UserError, a ValueError, naming a field that is out of range."""
     vocab_size: int = 37000            # V, tokens shared by source and target, §5.1
     N: int = 6                         # layers in each stack, §3.1
     d_model: int = 512                 # width of every sub-layer's output, §3.1
@@ -28,7 +28,7 @@ class TransformerConfig:
     positions: str = 'sinusoidal'      # sinusoidal, learned or none, §3.5
     tie_embeddings: bool = True        # embeddings and output share a matrix, §3.4
     P_attn: float = 0.0                # dropout on attention weights: only in §6.3
-    max_len: int = 1024                # longest source or target (tokens); see overlong
+    max_len: int = 1024                # longest source or target, in tokens
     src_vocab_size: int | None = None  # source vocabulary size, if not shared
 
     def __post_init__(self) -> None:
