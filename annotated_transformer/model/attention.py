@@ -155,7 +155,7 @@ class KeyValueCache:
         if self.static_kv and self.K is not None and self.V is not None:
             return self.K, self.V
         K, V = attn.project_keys_values(key, value, self.start_pos)
-        if self.K is not None and self.V is not None:
+        if self.K is not None and self.V is not None:     # copies all: simple, not fast
             K, V = torch.cat([self.K, K], -2), torch.cat([self.V, V], -2)
         self.K, self.V = K, V
         if not self.static_kv: self.start_pos = K.size(-2)
