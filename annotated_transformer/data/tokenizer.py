@@ -31,7 +31,9 @@ def _train_bpe(
     settings:dict[str, Any] = dict(
         model_type='bpe', normalization_rule_name='identity',
         remove_extra_whitespaces=False, character_coverage=1.0,
-        num_threads=1, minloglevel=2, max_sentence_length=1 << 30,      # all lines
+        num_threads=1,
+        minloglevel=2,                # print nothing but errors
+        max_sentence_length=1 << 30,  # in bytes: no line is too long
         pad_id=0, unk_id=1, bos_id=2, eos_id=3) | options
     try:
         spm.SentencePieceTrainer.train(
@@ -39,33 +41,6 @@ def _train_bpe(
             vocab_size=vocab_size, byte_fallback=byte_fallback, **settings)
     except RuntimeError as e: raise _parse_trainer_error(str(e), vocab_size) from e
     return model.getvalue()
-
-# %% ../../nbs/51b_tokenizer.ipynb #explain
-class _VocabSizeError(UserError):
-    "A vocabulary size that does not suit the text."
-    def __init__(self,
-        size:int,
-        reason:str,              # follows `name=size` in the message
-        name:str='vocab_size',   # the setting
-    ):
-        super().__init__(f'{name}={size} {reason}')
-        self.size, self.reason = size, reason
-
-def _parse_trainer_error(
-    message:str,     # of SentencePiece's trainer
-    vocab_size:int,
-) -> ValueError:
-    "The trainer's error as one that names the `vocab_size` that the text allows."
-    if m := re.search(r'value <= (\d+)', message): return _VocabSizeError(
-        vocab_size, f'is too large for this text: use at most {m[1]}')
-    if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
-        return _VocabSizeError(
-            vocab_size, 'is too small for the characters of this text: use at least '
-            f'{m[1]} (256 of them for the bytes if byte_fallback is on)')
-    if vocab_size < 5: return _VocabSizeError(vocab_size, 'must be at least 5')
-    if 'sentences_.empty()' in message:
-        return UserError('no text to train the tokenizer on')
-    return ValueError(message)
 
 # %% ../../nbs/51b_tokenizer.ipynb #tokenizer
 class Tokenizer:
@@ -120,6 +95,8 @@ def train(
     return cls(_train_bpe(sentences, vocab_size, byte_fallback, **options))
 
 # %% ../../nbs/51b_tokenizer.ipynb #tokenizer-files
+#| code-fold: true
+#| code-summary: "save, load, and the names of the files"
 def _model_paths(
     folder:str|PathLike,
 ) -> tuple[Path, Path]:  # of the tokenizer, and of the source's own
@@ -157,6 +134,8 @@ def _tokenizer_files(folder:str|PathLike) -> list[Path]:
     return [p for p in _model_paths(folder) if p.is_file()]
 
 # %% ../../nbs/51b_tokenizer.ipynb #training-text
+#| code-fold: true
+#| code-summary: "_sample_training_text: pairs at even distances"
 def _sample_training_text(
     split:Any,              # a `Dataset` with columns `source` and `target`
     max_pairs:int=250_000,  # pairs to sample
@@ -169,6 +148,8 @@ def _sample_training_text(
         for side in sides: yield from map(_strip_invisible, batch[side])
 
 # %% ../../nbs/51b_tokenizer.ipynb #of-words-code
+#| code-fold: true
+#| code-summary: "train_word_level, and names for unused tokens"
 def _unused_tokens(
     sentences:list[str],
     n:int,
@@ -197,6 +178,8 @@ def train_word_level(
     return learn(vocab_size, vocab_size - n)
 
 # %% ../../nbs/51b_tokenizer.ipynb #of-characters-code
+#| code-fold: true
+#| code-summary: "train_char_level"
 @patch(cls_method=True)
 def train_char_level(
     cls:Tokenizer,
@@ -213,3 +196,32 @@ def train_char_level(
     tokenizer = learn(0)
     spare = vocab_size - tokenizer.vocab_size
     return learn(spare) if spare else tokenizer
+
+# %% ../../nbs/51b_tokenizer.ipynb #explain
+#| code-fold: true
+#| code-summary: "_parse_trainer_error: the trainer's message as the size to choose"
+class _VocabSizeError(UserError):
+    "A vocabulary size that does not suit the text."
+    def __init__(self,
+        size:int,
+        reason:str,              # follows `name=size` in the message
+        name:str='vocab_size',   # the setting
+    ):
+        super().__init__(f'{name}={size} {reason}')
+        self.size, self.reason = size, reason
+
+def _parse_trainer_error(
+    message:str,     # of SentencePiece's trainer
+    vocab_size:int,
+) -> ValueError:
+    "The trainer's error as one that names the `vocab_size` that the text allows."
+    if m := re.search(r'value <= (\d+)', message): return _VocabSizeError(
+        vocab_size, f'is too large for this text: use at most {m[1]}')
+    if m := re.search(r'required_chars\. \d+ vs (\d+)', message):
+        return _VocabSizeError(
+            vocab_size, 'is too small for the characters of this text: use at least '
+            f'{m[1]} (256 of them for the bytes if byte_fallback is on)')
+    if vocab_size < 5: return _VocabSizeError(vocab_size, 'must be at least 5')
+    if 'sentences_.empty()' in message:
+        return UserError('no text to train the tokenizer on')
+    return ValueError(message)
