@@ -6,6 +6,7 @@
 __all__ = ['tokenize_dataset', 'make_batches', 'Batches']
 
 # %% ../../nbs/51c_batching.ipynb #imports
+from collections.abc import Iterator
 from functools import lru_cache
 import numpy as np
 import pyarrow as pa
@@ -16,21 +17,9 @@ from .tokenizer import Tokenizer
 from ..utils.io import _strip_invisible
 from ..utils.validation import UserError
 
-# %% ../../nbs/51c_batching.ipynb #with-tokens
-def _drop_empty_pairs(
-    ids:Dataset,  # columns `src`, `tgt`, `n_src`, `n_tgt`
-) -> Dataset:
-    """Drop pairs whose source or target has no token besides bos and eos.
-    Raises ValueError if no pair is left."""
-    n_src, n_tgt = (ids.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
-    rows = ((n_src > 1) & (n_tgt > 2)).nonzero()[0]
-    if not len(rows): raise UserError('every pair has an empty source or target')
-    if len(rows) == len(ids): return ids
-    print(f'dropped {len(ids) - len(rows)} of {len(ids)} pairs '
-          'with an empty source or target')
-    return ids.select(rows).flatten_indices()
-
 # %% ../../nbs/51c_batching.ipynb #encode
+#| code-fold: true
+#| code-summary: "tokenize_dataset: the same for a corpus"
 def tokenize_dataset(
     split:Dataset,           # columns `source` and `target`, text
     tokenizer:Tokenizer,     # target tokenizer; its `src_tokenizer` is the source's
@@ -38,14 +27,16 @@ def tokenize_dataset(
     # longer than max_len: 'drop', 'error' or 'truncate' the source (drops long targets)
     overlong:str='drop',
     num_proc:int|None=None,  # number of worker processes
-# columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`
 ) -> Dataset:
-    """Tokenise a split, the ends of each text cleaned as by `_strip_invisible`.
+    """Tokenise a split, the ends of each text cleaned as by `_strip_invisible`, into
+    columns `src` (… eos), `tgt` (bos … eos), and their lengths `n_src`, `n_tgt`.
     Raises ValueError naming the pair that is too long if overlong='error',
     or if no pair is left."""
     if overlong not in ('drop', 'error', 'truncate'):
         raise UserError(f"overlong={overlong!r}: use 'drop', 'error' or 'truncate'")
     end = max_len - 1 if overlong == 'truncate' else None
+    ids, length = Sequence(Value('int32')), Value('int32')
+    features = Features(src=ids, tgt=ids, n_src=length, n_tgt=length)
     def tokenize(batch:dict[str, list[str]], rows:list[int]) -> dict[str, list]:
         src = [s[:end] + [tokenizer.eos_id] for s in tokenizer.src_tokenizer.encode(
             map(_strip_invisible, batch['source']))]
@@ -60,8 +51,6 @@ def tokenize_dataset(
                     f"pair {row + 1} has {n} tokens, more than max_len={max_len}: "
                     "raise max_len, or use overlong='drop'")
         return {name: [pair[i] for pair in pairs] for i, name in enumerate(features)}
-    ids, length = Sequence(Value('int32')), Value('int32')
-    features = Features(src=ids, tgt=ids, n_src=length, n_tgt=length)
     out = split.map(
         tokenize, batched=True, with_indices=True, num_proc=num_proc,
         remove_columns=split.column_names, desc='tokenizing', features=features)
@@ -72,7 +61,26 @@ def tokenize_dataset(
               f'with more than max_len={max_len} tokens')
     return _drop_empty_pairs(out)
 
+
+# %% ../../nbs/51c_batching.ipynb #with-tokens
+#| code-fold: true
+#| code-summary: "_drop_empty_pairs"
+def _drop_empty_pairs(
+    ids:Dataset,  # columns `src`, `tgt`, `n_src`, `n_tgt`
+) -> Dataset:
+    """Drop pairs whose source or target has no token besides bos and eos.
+    Raises ValueError if no pair is left."""
+    n_src, n_tgt = (ids.data[name].to_numpy() for name in ('n_src', 'n_tgt'))
+    rows = ((n_src > 1) & (n_tgt > 2)).nonzero()[0]
+    if not len(rows): raise UserError('every pair has an empty source or target')
+    if len(rows) == len(ids): return ids
+    print(f'dropped {len(ids) - len(rows)} of {len(ids)} pairs '
+          'with an empty source or target')
+    return ids.select(rows).flatten_indices()
+
 # %% ../../nbs/51c_batching.ipynb #cut-batches
+#| code-fold: true
+#| code-summary: "_split_into_batches"
 def _split_into_batches(
     src_len:np.ndarray,  # tokens of each source (n,), neighbours of similar length
     tgt_len:np.ndarray,  # decoder input length of each target (n,)
@@ -89,6 +97,7 @@ def _split_into_batches(
         # pairs so far
         n = np.arange(1, len(src) + 1)
         max_n = np.count_nonzero(n * np.maximum(src, tgt) <= max_tokens)
+        # ends allowed: 8, 16, 24, … pairs; any number if fewer than 8 fit
         step = multiple if max_n >= multiple else 1
         candidates = slice(step - 1, max_n, step)
         cost = ((n * (src + tgt) + overhead * 2 * max_tokens)[candidates]
@@ -114,6 +123,7 @@ def make_batches(
     rng = np.random.default_rng([seed, epoch])
     # alternately up and down, so that neighbours are similar on both sides
     zigzag = np.where(longer % 2, difference, -difference)
+    # |zigzag| < max_length, so pairs of different longer sides never mix
     sort_key = longer * (2. * max_length + 1) + zigzag
     order = np.argsort(sort_key + rng.random(len(sort_key)), kind='stable')
     ends = _split_into_batches(src_len[order], tgt_len[order], max_tokens)
@@ -143,8 +153,8 @@ class Batches:
         pad_id:int=0,    # id of the padding token
         seed:int=0,      # random seed for shuffling
     ):
-        self.pairs, self.pad_id = (
-            pairs.select_columns(['src', 'tgt']).with_format('arrow'), pad_id)
+        self.pairs = pairs.select_columns(['src', 'tgt']).with_format('arrow')
+        self.pad_id = pad_id
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
         # the decoder input has one token fewer than bos … eos
@@ -164,7 +174,13 @@ class Batches:
     # src (B, T_k) and tgt (B, T_q+1), of T_k source and T_q target tokens
     ) -> tuple[Tensor, Tensor]:
         "The batch at any step of training, padded."
+        if step < 0: raise IndexError(f'step {step}: steps are counted from 0')
         epoch, i = divmod(step, len(self))
         rows = self.pairs[self.get_epoch_batches(epoch)[i]]
         return (_pad_batch(rows['src'], self.pad_id),
                 _pad_batch(rows['tgt'], self.pad_id))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        "The batches of the first epoch."
+        return (self[i] for i in range(len(self)))
+

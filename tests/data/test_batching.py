@@ -38,6 +38,12 @@ def test_a_position_gives_the_same_batch_in_any_order(pairs):
     backward = [b[i] for i in reversed(places)][::-1]
     assert all(x.equal(y) for p, q in zip(forward, backward) for x, y in zip(p, q))
 
+def test_a_loop_gives_one_epoch(pairs):
+    "The first; a step before it is refused."
+    data = Batches(pairs, 500)
+    assert all(x.equal(y) for i, batch in enumerate(data) for x, y in zip(batch, data[i])) and len([*data]) == len(data)
+    with pytest.raises(IndexError, match='steps are counted from 0'): data[-1]
+
 def test_epochs_and_seeds_differ(pairs):
     a, b = Batches(pairs, 500, seed=0), Batches(pairs, 500, seed=1)
     order = lambda batches, epoch: [tuple(batches[epoch * len(batches) + i][0].flatten().tolist()) for i in range(len(batches))]
