@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 # %% ../../nbs/54_regularization.ipynb #smoothed-loss
+#| code-fold: true
+#| code-summary: "The loss that training uses, its gradient written out"
 class _SmoothedLoss(torch.autograd.Function):
-    "Sum of cross-entropies with smoothed targets; the gradient of each is p - q."
+    """Sum of cross-entropies with smoothed targets; the gradient of each is p - q.
+    `backward` runs once: it overwrites log p."""
     @staticmethod
     def forward(
         ctx:Any,
@@ -31,11 +34,11 @@ class _SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx:Any, grad:Tensor) -> tuple[Tensor, None, None, None]:
         log_p, labels, pad = ctx.saved_tensors
-        # in place: log_p is not needed again
-        p = log_p.exp_().sub_(ctx.eps_ls / log_p.size(-1))
-        return p.scatter_add_(
-            -1, labels, p.new_full(labels.shape, ctx.eps_ls - 1)
-        ).mul_(grad).masked_fill_(pad, 0), None, None, None
+        gradient = log_p.exp_()                     # p, in place: log_p is used up
+        gradient -= ctx.eps_ls / gradient.size(-1)  # minus q: ε/V on every token …
+        gradient.scatter_add_(                      # … and 1 - ε more on the right one
+            -1, labels, gradient.new_full(labels.shape, ctx.eps_ls - 1))
+        return gradient.mul_(grad).masked_fill_(pad, 0), None, None, None
 
 # %% ../../nbs/54_regularization.ipynb #label-smoothed-loss
 def label_smoothed_loss(

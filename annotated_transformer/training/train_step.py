@@ -29,11 +29,14 @@ def shard_batch(
     pad_id:int,
 ) -> tuple[Tensor, Tensor]:  # src and tgt of about B/num_shards sentences
     """Every num_shards-th sentence: the batch is sorted by length, so shards have
-    similar cost. An empty shard becomes one sentence of padding, which has no loss."""
+    similar numbers of tokens. They keep its width. An empty shard
+    becomes one sentence of padding, which has no loss."""
     if index < len(src): return src[index::num_shards], tgt[index::num_shards]
     return src[:1], torch.full_like(tgt[:1], pad_id)
 
 # %% ../../nbs/55a_update.ipynb #to-device
+#| code-fold: true
+#| code-summary: "The two helpers: copy to a device, clip the gradients"
 def _to_device(x:Tensor, device:torch.device) -> Tensor:
     "Copy ids to a device, asynchronously from pinned memory where it is a GPU."
     if x.is_cuda or device.type != 'cuda': return x.to(device)
@@ -97,9 +100,8 @@ def train_step(
         micro_src, micro_tgt = (_to_device(t, accelerator.device) for t in shard_batch(
             src, tgt, rank * gradient_accumulation_steps + i,
             world_size * gradient_accumulation_steps, model.pad_id))
-        # all-reduce once, at the last micro-batch
-        with accelerator.no_sync(wrapped_model) if (
-                i < gradient_accumulation_steps - 1) else nullcontext():
+        last = i == gradient_accumulation_steps - 1      # then all-reduce, once
+        with nullcontext() if last else accelerator.no_sync(wrapped_model):
             loss, logged_loss = wrapped_model(micro_src, micro_tgt)
             loss_sum += logged_loss
             # all-reduce takes the mean
@@ -133,6 +135,8 @@ def enable_gradient_checkpointing(
     for name, stack in stacks: setattr(model, name, _CheckpointedStack(stack))
 
 # %% ../../nbs/55a_update.ipynb #prefetch
+#| code-fold: true
+#| code-summary: "The thread that reads ahead"
 def _prefetch(
     data:Batches|Sequence,  # `data[i]` takes a while
     indices:Iterable[int],
