@@ -113,7 +113,7 @@ ECHO_SYSTEMS = {
     'additive attention': _EchoSystem(
         'Sept 2014', 'Bahdanau, Cho, Bengio, Montreal [@bahdanau2015neural]',
         lambda n: _recurrent(score='additive'), _attend, _tick,
-        'states are made one after another, and so are queries'),
+        'states are computed one after another, and so are queries'),
     'multiplicative attention': _EchoSystem(
         'Aug 2015', 'Luong, Pham, Manning, Stanford [@luong2015effective]',
         lambda n: _recurrent(score='general', bidirectional=False), _attend, _tick,
@@ -125,24 +125,24 @@ ECHO_SYSTEMS = {
     'ByteNet (decoder)': _EchoSystem(
         'Oct 2016', 'Kalchbrenner and others, DeepMind [@kalchbrenner2016neural]',
         lambda n: _SequenceEcho(_bytenet_stack()), _dilated, _dilated,
-        'layers must cooperate; the depth fixes the reach'),
+        'the depth fixes the reach; some lags need several layers'),
     'ConvS2S': _EchoSystem(
         'May 2017', 'Gehring, Auli and others, Facebook [@gehring2017convolutional]',
         lambda n: ConvS2S(ConvS2SConfig(_V, _D, 2, 2, P_drop=0., max_len=64)),
-        _attend, lambda l: _GatedWindow(), 'within a line, layers grow with distance'),
+        _attend, lambda l: _GatedWindow(), 'the path within grows with distance'),
     'memory network': _EchoSystem(
         'March 2015', 'Sukhbaatar, Szlam, Weston, Fergus, New York and '
         'Facebook [@sukhbaatar2015end]', _MemoryEcho, _attend, None,
-        'only one question attends'),
+        'one query; no sequence attends to itself'),
     'LSTMN': _EchoSystem(
         'Jan 2016', 'Cheng, Dong, Lapata, Edinburgh [@cheng2016long]',
         lambda n: _SequenceEcho(LSTMN(_D, _D)), lambda l: _First(LSTMN(4, 4)),
-        lambda l: _First(LSTMN(4, 4)), 'the loop is still there'),
+        lambda l: _First(LSTMN(4, 4)), 'states are still computed one after another'),
     'decomposable, intra-attention': _EchoSystem(
         'June 2016', 'Parikh, Täckström, Das, **Uszkoreit**, Google '
         '[@parikh2016decomposable]', lambda n: _SequenceEcho(_IntraCompare()),
         lambda l: _Intra(), lambda l: _Intra(),
-        'order only up to ten places; one layer; it judges and does not write'),
+        'order only up to ten places; one layer; classifies, generates no text'),
     'structured self-attention': _EchoSystem(
         'March 2017', 'Lin and others, Montreal and IBM [@lin2017structured]',
         _EmbeddingEcho, _attend, _tick,
@@ -206,7 +206,7 @@ def _echo_table(
     "The table of section 2: counts and accuracies for the record's two lengths."
     lengths = [str(n) for n in record['lengths']]
     rows = [f'| system | first public | {"who | " * people}sequential operations | '
-            'layers from a letter to its echo | layers within a line | '
+            'path across | path within | '
             'letters right, % | left open |',
             '|---' * (7 + people) + '|']
     for name in names or ECHO_SYSTEMS:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 import torch
 from torch import Tensor, nn
-from torch.func import jvp, vmap
+from torch.func import jvp
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
@@ -26,15 +26,14 @@ def receptive_field(
     """Yield, after each layer of a stack, which inputs reach which outputs, by forward
     differentiation. §4, Table 1."""
     x = torch.randn(1, n, d, dtype=torch.float64)
-    # (n, 1, n, d): copy j moves input j
-    moves = (torch.eye(n, dtype=torch.float64)[:, None, :, None]
-             * torch.randn(d, dtype=torch.float64))
+    moves = list(torch.zeros(n, 1, n, d, dtype=torch.float64))
+    direction = torch.randn(d, dtype=torch.float64)
+    for j, move in enumerate(moves): move[0, j] = direction     # moves input j alone
     for l in count():
         layer = layer_fn(l).double()
-        push = vmap(jvp, in_dims=(None, None, 0),
-                    out_dims=(None, 0))          # type: ignore[arg-type]
-        x, moves = push(layer, (x,), (moves,))   # type: ignore[misc]
-        yield (moves[:, 0] != 0).any(-1).T
+        moves = [jvp(layer, (x,), (move,))[1] for move in moves]
+        x = layer(x)
+        yield torch.stack([(move[0] != 0).any(-1) for move in moves], 1)
 
 # %% ../../nbs/20_background.ipynb #sequential-steps
 def sequential_operations(
@@ -44,8 +43,9 @@ def sequential_operations(
     "The longest chain of dependent products in f(x), from its graph; §4, Table 1."
     chain:dict[Node, int] = {}
     for node in make_fx(f)(x).graph.nodes:             # in topological order
-        products = int(getattr(node.target, 'overloadpacket', None) in flop_registry)
-        if 'scaled_dot_product' in str(node.target): products = 2  # QKᵀ, times V
-        before = (chain[n] for n in node.all_input_nodes)
-        chain[node] = products + max(before, default=0)
+        operation = getattr(node.target, 'overloadpacket', None)
+        products = int(operation in flop_registry)
+        if 'scaled_dot_product' in str(operation): products = 2    # QKᵀ, times V
+        waits_for = max((chain[n] for n in node.all_input_nodes), default=0)
+        chain[node] = waits_for + products
     return max(chain.values())
