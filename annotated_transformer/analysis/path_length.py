@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 import torch
 from torch import Tensor, nn
-from torch.func import jvp
+from torch.func import jvp, vmap
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
@@ -25,15 +25,18 @@ def receptive_field(
 ) -> Iterator[Tensor]:                    # booleans (n outputs, n inputs)
     """Yield, after each layer of a stack, which inputs reach which outputs, by forward
     differentiation. §4, Table 1."""
+    def push(layer:nn.Module, x:Tensor, move:Tensor) -> Tensor:
+        moved:Tensor = jvp(layer, (x,), (move,))[1]        # how all outputs move
+        return moved
+
     x = torch.randn(1, n, d, dtype=torch.float64)
-    moves = list(torch.zeros(n, 1, n, d, dtype=torch.float64))
-    direction = torch.randn(d, dtype=torch.float64)
-    for j, move in enumerate(moves): move[0, j] = direction     # moves input j alone
+    moves = torch.zeros(n, 1, n, d, dtype=torch.float64)   # move j: of input j alone
+    moves[range(n), 0, range(n)] = torch.randn(d, dtype=torch.float64)
     for l in count():
         layer = layer_fn(l).double()
-        moves = [jvp(layer, (x,), (move,))[1] for move in moves]
+        moves = vmap(push, in_dims=(None, None, 0))(layer, x, moves)
         x = layer(x)
-        yield torch.stack([(move[0] != 0).any(-1) for move in moves], 1)
+        yield (moves[:, 0] != 0).any(-1).T
 
 # %% ../../nbs/20_background.ipynb #sequential-steps
 def sequential_operations(
