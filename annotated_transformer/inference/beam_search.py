@@ -73,11 +73,10 @@ def _advance_beams(
     log_probs:Tensor,  # of each prefix followed by each token (B, n, V)
     beam:int,
     eos_id:int,
-# (log_prob, beam_idx, token) of the active prefixes, each (B, beam);
-# [(row, beam_idx, log_prob)] of the finished ones
 ) -> tuple[tuple[Tensor, Tensor, Tensor], list[tuple[int, int, float]]]:
-    """The best `beam` continuations without eos, best first,
-    and those with eos among the best `beam`."""
+    """The best `beam` continuations without eos, best first, as (log_prob, beam_idx,
+    token), each (B, beam); and those with eos among the best `beam`, as a list of
+    (row, beam_idx, log_prob)."""
     V = log_probs.size(-1)
     best, flat_idx = _top_k(log_probs.flatten(1), 2 * beam)          # (B, 2·beam)
     beam_idx, token = flat_idx // V, flat_idx % V
@@ -116,6 +115,8 @@ def _mask_log_probs(
     if allowed_mask is not None: log_probs.masked_fill_(~allowed_mask, -math.inf)
 
 # %% ../../nbs/61a_generation.ipynb #ready
+#| code-fold: true
+#| code-summary: "_check_search and _prepare_search: arguments and limits"
 def _check_search(
     beam:int,      # 1 to 10,000
     alpha:float,   # 0 to 10
@@ -154,14 +155,15 @@ def _run_beam_search(
     models:list[Seq2SeqModel],
     src:Tensor,                  # (B, T_k)
     max_lengths:list[int],       # of each source's hypotheses, eos counted
-    beam:int,
-    alpha:float,
-    n_best:int,
+    beam:int, alpha:float, n_best:int,
     allowed_tokens_fn:Callable[[Tensor, Tensor], Tensor|None]|None,
-    bos_id:int,
-    eos_id:int,
+    bos_id:int, eos_id:int,
 ) -> list[list[Hypothesis]]:     # finished hypotheses of each source, in any order
     "The loop of `beam_search`, with its arguments and the limits of each source."
+    def is_finished(i:int, best_log_prob:float) -> bool:
+        if beam == 1 and hypotheses[i]: return True   # greedy: the first is the answer
+        return _is_done(hypotheses[i], best_log_prob, max_lengths[i], n_best, alpha)
+
     states = [m.init_state(src) for m in models]
     hypotheses:list[list[Hypothesis]] = [[] for _ in src]
     active = list(range(len(src)))                          # sources not yet finished
@@ -179,16 +181,15 @@ def _run_beam_search(
         (log_prob, beam_idx, token), finished = _advance_beams(log_probs, beam, eos_id)
         for row, index, p in finished: hypotheses[active[row]].append(
             Hypothesis(ids[row, index, 1:].tolist(), p, p / length_penalty(t, alpha)))
-        unfinished = [
-            row for row, (i, best) in enumerate(zip(active, log_prob[:, 0].tolist()))
-            if not (beam == 1 and hypotheses[i]
-                    or _is_done(hypotheses[i], best, max_lengths[i], n_best, alpha))]
+        best = log_prob[:, 0].tolist()
+        unfinished = [row for row, i in enumerate(active)
+                      if not is_finished(i, best[row])]
         active = [active[row] for row in unfinished]
+        if not active: break
         rows = src.new_tensor(unfinished, dtype=torch.long)
         log_prob, beam_idx, token = (x[rows] for x in (log_prob, beam_idx, token))
         ids, state_idx = _append_tokens(ids, rows, beam_idx, token)
-        for m, state in zip(models, states if active else []):
-            m.reorder(state, state_idx)
+        for m, state in zip(models, states): m.reorder(state, state_idx)
     return hypotheses
 
 # %% ../../nbs/61a_generation.ipynb #beam-search
