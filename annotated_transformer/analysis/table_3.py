@@ -81,6 +81,8 @@ def _dunnett_intervals(
             for row, low, high in zip(rows, limits.low, limits.high)}
 
 # %% ../../nbs/62a_variations.ipynb #pooled
+#| code-fold: true
+#| code-summary: "_pooled_sd and _tost_p: the test of equivalence"
 def _pooled_sd(
     losses:dict[str, Sequence[float]],   # row → loss of each seed
 ) -> tuple[float, int]:                  # standard deviation, degrees of freedom
@@ -101,6 +103,8 @@ def _tost_p(
     return float(stats.t.cdf((gap - margin) / error, df))
 
 # %% ../../nbs/62a_variations.ipynb #verdicts
+#| code-fold: true
+#| code-summary: "_verdicts: the four phrases as code"
 def _verdicts(
     losses:dict[str, Sequence[float]],     # row → loss of each seed; with 'base'
     margin:float=.03,                      # of equivalence, nats
@@ -152,7 +156,8 @@ def _effective_rank(
     weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
 ) -> Tensor:             # (…,)
     """Effective rank of the scores behind attention weights: exp of the entropy of the
-    normalised squared singular values. At most d_k."""
+    normalised squared singular values. At most d_k. (Roy and Vetterli, 2007, do not
+    square them; squares weigh the large ones more.)"""
     scores = weights.clamp_min(1e-20).log()
     scores = scores - scores.mean(-1, keepdim=True)   # the softmax ignores the mean
     share = torch.linalg.svdvals(scores).square()
