@@ -9,7 +9,7 @@ __all__ = ['Parser']
 import os, re
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 import torch
@@ -76,7 +76,7 @@ def encode(self:Parser,
     t = self.tokenizer
     ids = [t.src_tokenizer.encode(line.split(' '))
            for line in self.preprocess(sentences, 'source')]
-    return [torch.tensor(sum(words, []) + [t.eos_id]) for words in ids]
+    return [torch.tensor([*chain.from_iterable(words), t.eos_id]) for words in ids]
 
 @patch
 def search(self:Parser,
@@ -87,7 +87,8 @@ def search(self:Parser,
 ) -> list[list[Hypothesis]]:
     "Beam search as `Translator.search`, only for trees if `constrained`."
     t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
-    src = pad_sequence(ids, True, t.pad_id).to(self.device)
+    src = pad_sequence(ids, batch_first=True, padding_value=t.pad_id)
+    src = src.to(self.device)                                           # (B, T_k)
     _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
     allow = None
     if self.constrained:
