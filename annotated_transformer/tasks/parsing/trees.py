@@ -24,7 +24,7 @@ class Tree:
     def __post_init__(self) -> None:
         if bool(self.children) == bool(self.word): raise UserError(
             f'{self.label!r}: a tree has either children or a word')
-        for name in self.label, self.word or 'none':
+        for name in [self.label, self.word] if self.word else [self.label]:
             if not re.fullmatch(r'[^\s()]+', name): raise UserError(
                 f'{name!r} is not a label or word: remove blanks and brackets')
 
