@@ -107,7 +107,7 @@ def score_translations(
                          f'{min(mean + half_width, 100):.2f}',
         'signature': signature,
         'chrF': CHRF(lowercase=lowercase).corpus_score(hypotheses, [references]).score}
-    # the other scores need 4-grams, and Moses segments no language without spaces
+    # the two tokenised scores: only beside 13a, and where there are 4-grams
     if metric.effective_order or metric.tokenizer_signature != '13a': return scores
     if hypothesis_tokens is None: hypothesis_tokens = moses_lc(hypotheses, lang)
     split_lines = [_moses_split_hyphens(lines, lang, lowercase)
