@@ -110,6 +110,8 @@ def delinearize(
     return tree
 
 # %% ../../../nbs/63a_trees.ipynb #closed-bracket
+#| code-fold: true
+#| code-summary: "_reduce: the tree of a closed bracket"
 def _strip_function_tags(label:str) -> str:
     "Without function tags and indices: NP-SBJ-1 and NP=2 are NP; -LRB- stays whole."
     return re.split('[-=]', label)[0] or label
@@ -137,6 +139,8 @@ def _reduce(
     return tree
 
 # %% ../../../nbs/63a_trees.ipynb #read-trees
+#| code-fold: true
+#| code-summary: "read_trees: reading the bracket format"
 @dataclass
 class _OpenBracket:
     "A bracket that is not closed yet."
