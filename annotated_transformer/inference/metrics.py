@@ -139,7 +139,7 @@ def paired_bootstrap(
 ) -> tuple[float, float]:    # sacreBLEU(hypotheses) − sacreBLEU(baseline), p-value
     """Compare two systems by sacreBLEU's paired bootstrap, 1000 samples. Its p-value is
     the share of the absolute resampled differences that, shifted to mean zero, exceed
-    the observed one: about half of a two-sided p-value, or less; 1 for equal scores.
+    the observed one: smaller than a two-sided p-value; 1 for equal scores.
     Raises ValueError if the lengths differ or if there are no sentences."""
     if not len(hypotheses) == len(baseline) == len(references):
         raise UserError(
