@@ -3,7 +3,7 @@ const startTranslator = view => {
   const at = name => view.querySelector(`.tt-${name}`)
   const data = JSON.parse(at('data').textContent), field = at('ask').querySelector('textarea')
   const state = {kind: data.attention, layer: data.layer, heads: new Set(), pick: null}
-  let m = null, stop = () => {}, whole = {}
+  let m = null, stop = () => {}, whole = {}         // whole: the last answer of every part
   const say = line => { at('note').textContent = line }
   const busy = truth => view.setAttribute('aria-busy', `${truth}`)
   const guard = act => (...given) => {             // no old answer survives a fault
@@ -36,8 +36,8 @@ const startTranslator = view => {
     stop = inSlices(guard, search(src, writing), ({ids}) => {
       const ms = Math.max(1, Math.round(performance.now() - begun)), german = textOf(ids)
       at('german').textContent = german || '(nothing)'
-      if (!m.off.size) whole = {german, ms}
-      at('whole').textContent = !m.off.size ? '' : whole.german != german
+      if (!m.off.size) whole = {text, german, ms}
+      at('whole').textContent = !m.off.size || whole.text != text ? '' : whole.german != german
         ? `With every part: ${whole.german}` : m.off.has('cache')
         ? `Without the cache the sentence is the same, after ${ms} ms in place of ${whole.ms}.`
         : 'Without this part the sentence comes out as before. Try another.'

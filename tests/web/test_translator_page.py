@@ -64,6 +64,14 @@ def test_translations(translator, beam, off):
     assert [ids for ids, _ in page] == [ids[:-1].tolist() for ids in translator.encode(CAPTIONS)]
     assert [text for _, text in page] == translator.translate(CAPTIONS, beam=beam)
 
+@with_node
+def test_what_the_cache_saves():
+    "With it a step reads the newest token, without it all of them."
+    read = in_node(f'{MODEL_JS}; {_model_script(RUN, CAPTIONS[:1])}; const m = load(globalThis.transformerModel, globalThis.transformerModel.base64)', ['', 'cache'],
+                   """return given.map(off => { m.off = new Set([off]); let state = begin(m, [m.eos]), logits
+                       return [1, 2, 3].map(n => { [logits, state] = decode(m, Array(n).fill(m.bos), state); return logits.length }) })""")
+    assert read == [[1, 1, 1], [1, 2, 3]]
+
 READER = r"""
 const faults = [], said = [], view = document.querySelector('.transformer-translator'), at = name => view.querySelector('.tt-' + name)
 addEventListener('error', e => faults.push(e.message))
@@ -81,6 +89,7 @@ const read = async () => {
   positions.click(); await wait('whole again', () => ready() && text() == before && !at('whole').textContent)
   const cache = view.querySelector('[data-part="key-value cache"]')
   cache.click(); await wait('no cache', () => ready() && at('whole').textContent.startsWith('Without the cache the sentence is the same, after ') && text() == before); cache.click()
+  positions.click(); type(GIVEN[0][0]); await wait('another sentence', () => ready() && text() != before && !at('whole').textContent); positions.click()
   type(''); await wait('request', () => at('note').textContent.includes('Type an') && at('answer').hidden)
   type('word '.repeat(100)); await wait('refusal', () => at('note').textContent.includes('79 at most'))
   type(GIVEN[0][0]); await wait('whole', () => ready() && text() == GIVEN[0][1] && !at('answer').hidden)
@@ -100,12 +109,13 @@ def test_reader(translator, tmp_path):
 
 @with_chromium
 def test_missing_model(tmp_path):
-    "Without its file the page says which one is missing."
+    "Without its file the page says which one is missing; it is not asked for before the reader is near."
     page = build_translator_page(RUN, CAPTIONS[:1], script='absent.js', megabytes=3.8)
-    script = """const wait = () => { const line = document.querySelector('.tt-note').textContent
-        if (line.includes('could not')) document.body.textContent = 'SAID' + JSON.stringify([line]) + 'END'; else setTimeout(wait, 20) }; wait()"""
-    line, = in_chromium(tmp_path, f'<!doctype html><meta charset="utf-8"><body>{page}<script>{script}</script>')
-    assert line.startswith('absent.js could not be loaded')
+    script = """let far = null; const line = () => document.querySelector('.tt-note').textContent
+        const wait = () => { if (line().includes('could not')) document.body.textContent = 'SAID' + JSON.stringify([far, line()]) + 'END'; else setTimeout(wait, 20) }; wait()
+        setTimeout(() => { far = line(); document.querySelector('.transformer-translator').scrollIntoView() }, 500)"""
+    far, line = in_chromium(tmp_path, f'<!doctype html><meta charset="utf-8"><body><div style="height: 9000px"></div>{page}<script>{script}</script>')
+    assert far == '' and line.startswith('absent.js could not be loaded')
 
 def test_command(trained, tmp_path, capsys):
     "A run of Moses tokens becomes a translator with sentences of its test split to try; options of the other page are refused."
