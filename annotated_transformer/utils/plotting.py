@@ -19,7 +19,7 @@ def _use_svg_figures() -> None:
     if shell is None: return
     if 'inline' in import_module('matplotlib.pyplot').get_backend():
         set_formats = import_module('matplotlib_inline.backend_inline')
-        set_formats.set_matplotlib_formats('svg', metadata={'Date': None})
+        set_formats.set_matplotlib_formats('svg', metadata={'Date': None}, dpi=288)
         import_module('matplotlib').rcParams['svg.hashsalt'] = 'annotated_transformer'
 
 _use_svg_figures()
