@@ -85,7 +85,7 @@ _MAP_COLUMNS = {
                         '3.1 add & norm, 3.2 cross-attention, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm, 3.4 softmax'),
     'training':    (3.9, 6, '5.2 hardware, 5.3 Adam, 5.4 smoothed loss'),
-    'translation': (3.9, 1, '6.1c engines, 6.1b BLEU, 6.1a beam search')}
+    'translation': (3.9, 2, '6.1b scores, 6.1a beam search')}
 _MAP_ARROWS = [
     '0,1.7 0,1.3', '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3',
     '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 2.12,4', '2.75,8 3.45,8',
@@ -93,7 +93,7 @@ _MAP_ARROWS = [
 
 # %% ../../nbs/library/utils/plotting.ipynb #book-map
 def book_map(
-    *sections:str,  # sections to fill, such as '3.2'; all if none is given
+    *sections:str,  # blocks to fill: how their labels begin, such as '3.2'; none: all
 ) -> Any:           # the axes
     """Draw the model, the paper's Figure 1, among the chapters of this book, with the
     blocks of `sections` filled."""
@@ -111,7 +111,7 @@ def book_map(
         blocks = column.split(', ')
         for y, block in enumerate(blocks, bottom):
             section, name = block.split(' ', 1)
-            on = not sections or section.startswith(sections)
+            on = not sections or block.startswith(sections)
             ax.text(x, y, f'{section[:3]} {name}', ha='center', va='center', fontsize=7,
                     color='black' if on else '.4',
                     bbox=dict(boxstyle='round,pad=.25', fc='#ffd08a' if on else 'white',
