@@ -85,7 +85,7 @@ _MAP_COLUMNS = {
                         '3.1 add & norm, 3.2 cross-attention, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm, 3.4 softmax'),
     'training':    (3.9, 6, '5.2 hardware, 5.3 Adam, 5.4 smoothed loss'),
-    'translation': (3.9, 2, '6.1b scores, 6.1a beam search')}
+    'translation': (3.9, 1, '6.1c engines, 6.1b scores, 6.1a beam search')}
 _MAP_ARROWS = [
     '0,1.7 0,1.3', '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3',
     '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 2.12,4', '2.75,8 3.45,8',
