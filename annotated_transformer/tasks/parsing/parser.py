@@ -122,6 +122,8 @@ def _parse_error(
     return None
 
 # %% ../../../nbs/63c_parsing.ipynb #parse
+#| code-fold: true
+#| code-summary: "Parser.parse: checks, batches, trees"
 def _try_delinearize(
     tokens:list[str],
     words:list[str],
