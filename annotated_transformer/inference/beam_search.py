@@ -17,9 +17,6 @@ from ..utils.validation import (
 from ..model.seq2seq import Seq2SeqModel, check_incremental
 from ..cpu_decoding import _top_k
 
-# Shapes: B sources that are searched, n prefixes of each, R = B·n rows of the states,
-# t tokens of a prefix (bos counted), V tokens of the vocabulary
-
 # %% ../../nbs/61a_generation.ipynb #length-penalty
 def length_penalty(
     length:int,       # tokens of the hypothesis, eos counted
