@@ -84,7 +84,8 @@ def score_translations(
     references:list[str],    # raw text, parallel to hypotheses
     lang:str='de',           # target language
     lowercase:bool=False,    # ignore case; case:lc in the signature
-    # output of a moses_lc model before detokenisation; None: tokenise the hypotheses
+    # output of a model trained on lower-cased Moses tokens (`moses_lc`), before they
+    # are joined to text; None: tokenise the hypotheses
     hypothesis_tokens:list[str]|None=None,
     tokenize:str|None=None,  # sacreBLEU's tokeniser; None: by target language
 ) -> dict[str, float|str]:   # name → score, 0 to 100; interval and signature as text
