@@ -57,6 +57,8 @@ class MultiHeadAttention(nn.Module):
         self.attn_weights:Tensor|None = None
 
 # %% ../../nbs/32_attention.ipynb #multi-head-forward
+#| code-fold: true
+#| code-summary: "The methods that a variant can replace"
 @patch
 def split_heads(self:MultiHeadAttention,
     x:Tensor,                  # (…, T, h·d)
