@@ -58,7 +58,8 @@ class MultiHeadAttention(nn.Module):
             nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x, y, mask):               # (B, T_q, d_model), (B, T_k, d_model)
-        def split(x): return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        def split(x):                            # (B, T, d_model) → (B, h, T, d_k)
+            return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
         Q, K, V = split(self.W_Q(x)), split(self.W_K(y)), split(self.W_V(y))
         heads, self.weights = attention(Q, K, V, mask)               # (B, h, T_q, d_k)
         return self.W_O(heads.transpose(1, 2).flatten(2))            # (B, T_q, d_model)
@@ -226,9 +227,8 @@ OPTIONS = dict(max_number=(9999, 'largest number, below a million'),
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, (default, text) in OPTIONS.items():
-        parser.add_argument(f'--{name}', type=type(default), default=default,
-                            help=f'{text} ({default})')
+    for name, (x, text) in OPTIONS.items():
+        parser.add_argument(f'--{name}', type=type(x), default=x, help=f'{text} ({x})')
     a = parser.parse_args()
     random.seed(a.seed); torch.manual_seed(a.seed); start = time.time()
     pairs = [(english(n), german(n)) for n in range(a.max_number + 1)]
