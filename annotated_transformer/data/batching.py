@@ -157,7 +157,8 @@ class Batches:
         self.pad_id = pad_id
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
-        # the decoder input has one token fewer than bos … eos
+        # the decoder input has one token fewer than bos … eos; the plan of one epoch
+        # is kept, and made anew only when the epoch changes
         self.get_epoch_batches = lru_cache(1)(
             lambda epoch: make_batches(n_src, n_tgt - 1, max_tokens, seed, epoch))
         self.batches_per_epoch = len(self.get_epoch_batches(0))
