@@ -22,7 +22,7 @@ class Tree:
     word:str = ''                     # instead of children
 
     def __post_init__(self) -> None:
-        if bool(self.children) == bool(self.word): raise UserError(
+        if bool(self.children) == bool(self.word): raise UserError(  # a ValueError
             f'{self.label!r}: a tree has either children or a word')
         for name in [self.label, self.word] if self.word else [self.label]:
             if not re.fullmatch(r'[^\s()]+', name): raise UserError(
@@ -30,7 +30,7 @@ class Tree:
 
     def walk(self) -> Iterator[tuple[str, 'Tree']]:
         "Depth first: ('open', node), its parts, ('close', node); or ('leaf', node)."
-        stack = [('open', self)]
+        stack = [('open', self)]     # no recursion: a tree may be deeper than Python's
         while stack:
             kind, node = stack.pop()
             yield ('leaf' if node.word else kind), node
