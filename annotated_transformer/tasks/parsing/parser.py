@@ -28,6 +28,8 @@ from .trees import Tree, read_trees, delinearize
 from ...utils.validation import UserError
 
 # %% ../../../nbs/63c_parsing.ipynb #parser
+#| code-fold: true
+#| code-summary: "Parser: loading, unknown words"
 class Parser(Translator):
     "A trained constituency parser: sentences in, trees out."
     constrained = True     # search only for trees
@@ -45,7 +47,7 @@ class Parser(Translator):
         tokens = parser.tokenizer.convert_ids_to_tokens(
             range(parser.tokenizer.vocab_size))
         if (parser.config['preprocessing'] != 'words'
-                or not any(t[:2] == '▁(' for t in tokens)):
+                or not any(t[:2] == '▁(' for t in tokens)):   # ▁ begins a word
             raise UserError(
                 f'{run_dir} does not write trees: train with --dataset treebank')
         return parser
@@ -67,7 +69,9 @@ class Parser(Translator):
         return [' '.join(_replace_rare_words(line.split(), vocab))
                 for line in sentences]
 
-# %% ../../../nbs/63c_parsing.ipynb #parser-search
+# %% ../../../nbs/63c_parsing.ipynb #parser-encode
+#| code-fold: true
+#| code-summary: "Parser.encode: words to ids"
 @patch
 def encode(self:Parser,
     sentences:Iterable[str],   # tokens separated by blanks
@@ -78,6 +82,7 @@ def encode(self:Parser,
            for line in self.preprocess(sentences, 'source')]
     return [torch.tensor([*chain.from_iterable(words), t.eos_id]) for words in ids]
 
+# %% ../../../nbs/63c_parsing.ipynb #parser-search
 @patch
 def search(self:Parser,
     ids:list[Tensor],      # source ids of each sentence (T_k,)
@@ -162,6 +167,8 @@ def parse(self:Parser,
             for line, pair in zip(lines, zip(sentences, word_tags))]
 
 # %% ../../../nbs/63c_parsing.ipynb #gold-trees
+#| code-fold: true
+#| code-summary: "Trees to compare with"
 def _load_gold_trees(
     path:str|Path,       # a file of trees; a treebank's folder or archive
 ) -> list[Tree]:
