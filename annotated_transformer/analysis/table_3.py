@@ -124,6 +124,21 @@ def _verdicts(
         else: results[row] = 'undecided'
     return results
 
+# %% ../../nbs/62a_variations.ipynb #score-rank
+#| code-fold: true
+#| code-summary: "_effective_rank: how many directions the scores use"
+def _effective_rank(
+    weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
+) -> Tensor:             # (…,)
+    """Effective rank of the scores behind attention weights: exp of the entropy of the
+    normalised squared singular values. At most d_k. (Roy and Vetterli, 2007, do not
+    square them; squares weigh the large ones more.)"""
+    scores = weights.clamp_min(1e-20).log()
+    scores = scores - scores.mean(-1, keepdim=True)   # the softmax ignores the mean
+    share = torch.linalg.svdvals(scores).square()
+    share = share / share.sum(-1, keepdim=True)
+    return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()
+
 # %% ../../nbs/62a_variations.ipynb #doubling
 #| code-fold: true
 #| code-summary: "_effect_of_doubling: the slope, with its interval"
@@ -148,18 +163,3 @@ def _effect_of_doubling(
     t = stats.t.ppf((1 + confidence_level) / 2, df)
     half = float(t * sd / np.linalg.norm(centred))
     return slope, slope - half, slope + half
-
-# %% ../../nbs/62a_variations.ipynb #score-rank
-#| code-fold: true
-#| code-summary: "_effective_rank: how many directions the scores use"
-def _effective_rank(
-    weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
-) -> Tensor:             # (…,)
-    """Effective rank of the scores behind attention weights: exp of the entropy of the
-    normalised squared singular values. At most d_k. (Roy and Vetterli, 2007, do not
-    square them; squares weigh the large ones more.)"""
-    scores = weights.clamp_min(1e-20).log()
-    scores = scores - scores.mean(-1, keepdim=True)   # the softmax ignores the mean
-    share = torch.linalg.svdvals(scores).square()
-    share = share / share.sum(-1, keepdim=True)
-    return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()
