@@ -79,6 +79,8 @@ def _make_bleu_metric(
     return metric
 
 # %% ../../nbs/61ab_scores.ipynb #bleu
+#| code-fold: true
+#| code-summary: "score_translations: all scores of a test set"
 def score_translations(
     hypotheses:list[str],    # raw text
     references:list[str],    # raw text, parallel to hypotheses
@@ -130,6 +132,8 @@ def _print_metrics(
               else f'{name}: {value}')
 
 # %% ../../nbs/61ab_scores.ipynb #significance
+#| code-fold: true
+#| code-summary: "paired_bootstrap: the difference of two systems and its p"
 def paired_bootstrap(
     hypotheses:list[str],    # of one system
     baseline:list[str],      # of another
