@@ -71,29 +71,29 @@ def _advance_beams(
     beam:int,
     eos_id:int,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], list[tuple[int, int, float]]]:
-    """The best `beam` continuations without eos, best first, as (log_prob, beam_idx,
-    token), each (B, beam); and those with eos among the best `beam`, as a list of
-    (row, beam_idx, log_prob)."""
+    """The best `beam` continuations without eos, best first, as (log_prob, parent,
+    token), each (B, beam), where parent is the prefix continued; and those with eos
+    among the best `beam`, as a list of (row, parent, log_prob)."""
     V = log_probs.size(-1)
     best, flat_idx = _top_k(log_probs.flatten(1), 2 * beam)          # (B, 2·beam)
-    beam_idx, token = flat_idx // V, flat_idx % V
+    parent, token = flat_idx // V, flat_idx % V
     is_eos = token == eos_id
     row, index = (is_eos & (best > -math.inf))[:, :beam].nonzero(as_tuple=True)
-    finished = list(zip(row.tolist(), beam_idx[row, index].tolist(),
+    finished = list(zip(row.tolist(), parent[row, index].tolist(),
                         best[row, index].tolist()))
     log_prob, index = best.masked_fill(is_eos, -math.inf).topk(min(beam, best.size(1)))
-    return (log_prob, beam_idx.gather(1, index), token.gather(1, index)), finished
+    return (log_prob, parent.gather(1, index), token.gather(1, index)), finished
 
 def _append_tokens(
     ids:Tensor,              # prefixes (B, n, t)
-    rows:Tensor,             # sources to keep, rows of the batch (B',)
-    beam_idx:Tensor,         # prefix that each new one continues (B', n')
+    sources:Tensor,          # to keep, of the B (B',)
+    parent:Tensor,           # prefix of its source that each new one continues (B', n')
     token:Tensor,            # token that follows it (B', n')
 ) -> tuple[Tensor, Tensor]:  # new prefixes (B', n', t+1), their states' rows (B'·n',)
     "Append a token to each prefix that is continued."
-    prefixes = ids[rows].take_along_dim(beam_idx[..., None], 1)
-    state_idx = (ids.size(1) * rows[:, None] + beam_idx).flatten()
-    return torch.cat([prefixes, token[..., None]], 2), state_idx
+    prefixes = ids[sources].take_along_dim(parent[..., None], 1)
+    beam_idx = (ids.size(1) * sources[:, None] + parent).flatten()
+    return torch.cat([prefixes, token[..., None]], 2), beam_idx
 
 # %% ../../nbs/61a_generation.ipynb #rule-out
 def _mask_log_probs(
@@ -167,26 +167,26 @@ def _run_beam_search(
     ids = src.new_full((len(src), 1, 1), bos_id)            # (B, n, t)
     log_prob = torch.zeros(len(src), 1, device=src.device)  # (B, n)
     while active:
-        _, n, t = ids.shape
+        _, n, t = ids.shape                                    # a step of every model
         log_probs = _next_log_probs(models, states, ids[..., -1].flatten())  # (R, V)
         log_probs = log_probs.unflatten(0, (-1, n))
         log_probs += log_prob[..., None]                                  # (B, n, V)
-        _mask_log_probs(
+        _mask_log_probs(                                       # what may not follow
             log_probs, [bos_id, models[0].pad_id],
             [max_lengths[i] <= t for i in active], eos_id,
             allowed_tokens_fn and allowed_tokens_fn(src.new_tensor(active), ids))
-        (log_prob, beam_idx, token), finished = _advance_beams(log_probs, beam, eos_id)
-        for row, index, p in finished: hypotheses[active[row]].append(
-            Hypothesis(ids[row, index, 1:].tolist(), p, p / length_penalty(t, alpha)))
-        best = log_prob[:, 0].tolist()
+        (log_prob, parent, token), finished = _advance_beams(log_probs, beam, eos_id)
+        for row, prefix, p in finished: hypotheses[active[row]].append(
+            Hypothesis(ids[row, prefix, 1:].tolist(), p, p / length_penalty(t, alpha)))
+        best = log_prob[:, 0].tolist()                         # of each source
         unfinished = [row for row, i in enumerate(active)
                       if not is_finished(i, best[row])]
         active = [active[row] for row in unfinished]
         if not active: break
-        rows = src.new_tensor(unfinished, dtype=torch.long)
-        log_prob, beam_idx, token = (x[rows] for x in (log_prob, beam_idx, token))
-        ids, state_idx = _append_tokens(ids, rows, beam_idx, token)
-        for m, state in zip(models, states): m.reorder(state, state_idx)
+        sources = src.new_tensor(unfinished, dtype=torch.long) # drop the finished ones
+        log_prob, parent, token = (x[sources] for x in (log_prob, parent, token))
+        ids, beam_idx = _append_tokens(ids, sources, parent, token)
+        for m, state in zip(models, states): m.reorder(state, beam_idx)
     return hypotheses
 
 # %% ../../nbs/61a_generation.ipynb #beam-search
