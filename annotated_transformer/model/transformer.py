@@ -20,11 +20,11 @@ from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)
 
 # %% ../../nbs/36_transformer.ipynb #transformer
-@register_architecture('transformer')
+@register_architecture('transformer')   # name under which a checkpoint finds the class
 class Transformer(Seq2SeqModel):
     "The model of Figure 1; to change a part, override its `make_…` in a subclass."
-    config_class = TransformerConfig
-    cache_class:type['DecoderCache']   # assigned below, after its definition
+    config_class = TransformerConfig        # the settings that a checkpoint stores
+    cache_class:type['DecoderCache']        # assigned below; a subclass may have its own
     output_projection:OutputProjection
 
     def __init__(self,
@@ -81,7 +81,7 @@ def _decoder_layer(self:Transformer) -> DecoderLayer:
 @patch
 def _embeddings(self:Transformer) -> tuple[Embedding, Embedding, OutputProjection]:
     "Source embedding, target embedding and output projection, tied if configured."
-    c = self.config
+    c = self.config       # src_vocab_size is None: one vocabulary for both sides
     src_embed = Embedding(c.src_vocab_size or c.vocab_size, c.d_model)
     shared = c.tie_embeddings and c.src_vocab_size is None
     tgt_embed = src_embed if shared else Embedding(c.vocab_size, c.d_model)
@@ -187,9 +187,9 @@ def decode_step(self:Transformer,
 @patch
 def reorder(self:Transformer,
     state:DecoderCache,
-    beam_idx:Tensor,    # prefix that each new one continues (R',)
+    beam_idx:Tensor,    # row that each new row continues (R',)
 ) -> None:
-    "Select prefixes of the state, in the order of `beam_idx`."
+    "Select rows of the state, in the order of `beam_idx`."
     state.reorder(beam_idx)
 
 Transformer.cache_class = DecoderCache
