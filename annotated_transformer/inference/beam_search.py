@@ -96,6 +96,8 @@ def _append_tokens(
     return torch.cat([prefixes, token[..., None]], 2), beam_idx
 
 # %% ../../nbs/61a_generation.ipynb #rule-out
+#| code-fold: true
+#| code-summary: "_mask_log_probs: forbidden continuations"
 def _mask_log_probs(
     log_probs:Tensor,               # (B, n, V), changed in place
     suppress_tokens:list[int],      # bos and padding
