@@ -20,11 +20,11 @@ from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)
 
 # %% ../../nbs/36_transformer.ipynb #transformer
-@register_architecture('transformer')   # name under which a checkpoint finds the class
+@register_architecture('transformer')   # its name in a checkpoint
 class Transformer(Seq2SeqModel):
     "The model of Figure 1; to change a part, override its `make_…` in a subclass."
     config_class = TransformerConfig        # the settings that a checkpoint stores
-    cache_class:type['DecoderCache']        # assigned below; a subclass may have its own
+    cache_class:type['DecoderCache']        # assigned below; subclasses may differ
     output_projection:OutputProjection
 
     def __init__(self,
