@@ -6,9 +6,18 @@
 __all__ = ['PEAK_FLOPS', 'train_flops', 'mfu', 'training_memory', 'GPU']
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #imports
-from dataclasses import dataclass
-import torch
 from ..model.config import TransformerConfig, count_parameters
+
+# %% ../../nbs/52_hardware_and_schedule.ipynb #cost
+def _training_cost(
+    seconds:float,               # of one step
+    steps:int,
+    n:int,                       # GPUs
+    price:float,                 # of one GPU for one hour
+) -> tuple[float, float]:        # hours, price of all GPUs
+    "Duration and cost of a run."
+    hours = seconds * steps / 3600
+    return hours, hours * n * price
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #forward-flops
 def _forward_flops(
@@ -78,7 +87,11 @@ def training_memory(
     return m | dict(peak=m['weights'] + m['adam']
                          + max(m['gradients'], m['activations'] + m['logits']))
 
-# %% ../../nbs/52_hardware_and_schedule.ipynb #expected-max
+# %% ../../nbs/lab/step_time.ipynb #step-imports
+from dataclasses import dataclass
+import torch
+
+# %% ../../nbs/lab/step_time.ipynb #expected-max
 #| code-fold: true
 #| code-summary: "The mean of the largest of n normal numbers"
 def _expected_normal_max(
@@ -90,7 +103,7 @@ def _expected_normal_max(
     return torch.trapezoid(
         x * n * normal.log_prob(x).exp() * normal.cdf(x) ** (n - 1), x).item()
 
-# %% ../../nbs/52_hardware_and_schedule.ipynb #gpu
+# %% ../../nbs/lab/step_time.ipynb #gpu
 @dataclass(frozen=True)
 class GPU:
     "A type of GPU, eight in a node, with the assumptions about its speed and price."
@@ -103,7 +116,7 @@ class GPU:
     launch_overhead: float = 0.01  # s to launch the kernels of one step
     jitter: float = 0.05           # standard deviation of a GPU's time, relative
 
-# %% ../../nbs/52_hardware_and_schedule.ipynb #step-times
+# %% ../../nbs/lab/step_time.ipynb #step-times
 def _step_times(
     flops:float,                   # of the whole batch: `train_flops`
     n_bytes:float,                 # of the gradients
@@ -116,14 +129,3 @@ def _step_times(
                  else min(gpu.intra_node_bw, gpu.inter_node_bw))
     return (compute, compute * gpu.jitter * _expected_normal_max(n),
             2 * (n - 1) * (n_bytes / n / bandwidth + gpu.latency))
-
-# %% ../../nbs/52_hardware_and_schedule.ipynb #cost
-def _training_cost(
-    seconds:float,               # of one step
-    steps:int,
-    n:int,                       # GPUs
-    price:float,                 # of one GPU for one hour
-) -> tuple[float, float]:        # hours, price of all GPUs
-    "Duration and cost of a run."
-    hours = seconds * steps / 3600
-    return hours, hours * n * price
