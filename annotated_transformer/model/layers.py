@@ -76,6 +76,7 @@ class DecoderLayer(nn.Module):
         cache:Any=None,                # a `DecoderCache` of the positions read before
     ) -> Tensor:                       # (B, T_q, d_model)
         "The three sub-layers, one after the other."
+        # two caches, built in 3.2; None in training
         self_cache, cross_cache = (
             (None, None) if cache is None else cache.layer_caches(self))
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, self_cache))
