@@ -31,6 +31,8 @@ def attention(
     return (weights if dropout is None else dropout(weights)) @ V, weights
 
 # %% ../../nbs/32_attention.ipynb #multi-head
+#| code-fold: true
+#| code-summary: "class MultiHeadAttention"
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, §3.2.2.
     Raises ValueError if h does not divide d_model, unless d_k and d_v are both set."""
@@ -99,6 +101,8 @@ def attend(self:MultiHeadAttention,
     return out
 
 # %% ../../nbs/32_attention.ipynb #multi-head-call
+#| code-fold: true
+#| code-summary: "Its forward"
 @patch
 def forward(self:MultiHeadAttention,
     query:Tensor,                     # (B, T_q, d_model)
@@ -113,7 +117,8 @@ def forward(self:MultiHeadAttention,
         raise ValueError(f'{key.size(-2)} keys but {value.size(-2)} values')
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f'mask is {mask.dtype}, must be torch.bool: True = may attend')
-    start_pos = 0 if cache is None else cache.start_pos      # of the first query
+    # of the first query; 0 in cross-attention
+    start_pos = 0 if cache is None else cache.start_pos
     Q = self.project_queries(query, start_pos)               # (B, h, T_q, d_k)
     K, V = (self.project_keys_values(key, value) if cache is None
             else cache.update(self, key, value))
@@ -145,7 +150,7 @@ class KeyValueCache:
         self.static_kv = static_kv
         self.K:Tensor|None = None   # (B, h, T_k, d_k)
         self.V:Tensor|None = None   # (B, h, T_k, d_v)
-        self.start_pos = 0          # position of the next query
+        self.start_pos = 0          # position of the next query; with static_kv always 0
 
     def update(self,
         attn:MultiHeadAttention,     # module that projects key and value
