@@ -150,7 +150,7 @@ class KeyValueCache:
         self.static_kv = static_kv
         self.K:Tensor|None = None   # (B, h, T_k, d_k)
         self.V:Tensor|None = None   # (B, h, T_k, d_v)
-        self.start_pos = 0          # position of the next query; with static_kv always 0
+        self.start_pos = 0          # position of the next query; static_kv: always 0
 
     def update(self,
         attn:MultiHeadAttention,     # module that projects key and value
