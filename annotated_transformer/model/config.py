@@ -31,22 +31,28 @@ class TransformerConfig:
     max_len: int = 1024                # longest source or target, in tokens
     src_vocab_size: int | None = None  # source vocabulary size, if not shared
 
-    def __post_init__(self) -> None:
-        _validate_types(self)
-        values = vars(self)
-        validate_fields(values, 'vocab_size N d_model d_ff h d_k d_v max_len', ge=1)
-        validate_fields(values, 'src_vocab_size', ge=1)
-        validate_fields(values, 'P_drop P_attn eps_ls', ge=0, lt=1)
-        validate_fields(values, 'norm', choices=('post', 'pre'))
-        validate_fields(values, 'positions', choices=('sinusoidal', 'learned', 'none'))
-        if None in (self.d_k, self.d_v) and self.d_model % self.h:
-            raise UserError(f'h={self.h} does not divide d_model={self.d_model}: '
-                             'set both d_k and d_v')
+    def __post_init__(self) -> None: _check_config(self)
 
     @property
     def head_dims(self) -> tuple[int, int]:
         "d_k and d_v, §3.2.2: d_model/h where they are not set."
         return self.d_k or self.d_model // self.h, self.d_v or self.d_model // self.h
+
+# %% ../../nbs/30_model_architecture.ipynb #check-config
+def _check_config(
+    c:TransformerConfig,
+) -> None:
+    "Raise UserError, naming the field, where a type or value is impossible."
+    _validate_types(c)
+    values = vars(c)
+    validate_fields(values, 'vocab_size N d_model d_ff h d_k d_v max_len', ge=1)
+    validate_fields(values, 'src_vocab_size', ge=1)
+    validate_fields(values, 'P_drop P_attn eps_ls', ge=0, lt=1)
+    validate_fields(values, 'norm', choices=('post', 'pre'))
+    validate_fields(values, 'positions', choices=('sinusoidal', 'learned', 'none'))
+    if None in (c.d_k, c.d_v) and c.d_model % c.h:
+        raise UserError(f'h={c.h} does not divide d_model={c.d_model}: '
+                         'set both d_k and d_v')
 
 # %% ../../nbs/30_model_architecture.ipynb #presets
 presets = {
