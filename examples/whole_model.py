@@ -125,7 +125,7 @@ class Transformer(nn.Module):
         return x, mask                                               # (B, T_k, d_model)
 
     def decode(self, tgt, memory, memory_mask):                      # (B, T_q)
-        x, mask = self.embed(tgt), subsequent_mask(tgt.size(1))
+        x, mask = self.embed(tgt), subsequent_mask(tgt.size(1))      # hides padding too
         for layer in self.decoder: x = layer(x, memory, mask, memory_mask)
         return x @ self.embed.weight.T                               # (B, T_q, V)
     def forward(self, src, tgt): return self.decode(tgt, *self.encode(src))
@@ -138,8 +138,8 @@ def train(model, batches, warmup):
         rate = model.embed.d_model ** -0.5 * min(step ** -0.5, step * warmup ** -1.5)
         for group in optimizer.param_groups: group['lr'] = rate
         logits = model.train()(src, tgt[:, :-1])                     # (B, T_q, V)
-        loss = F.cross_entropy(logits.mT, tgt[:, 1:], ignore_index=PAD,
-                               label_smoothing=0.1)                  # scalar
+        loss = F.cross_entropy(logits.mT, tgt[:, 1:],                # (B, V, T_q)
+                               ignore_index=PAD, label_smoothing=0.1)
         optimizer.zero_grad(); loss.backward(); optimizer.step()
         yield loss.item()
 
