@@ -100,6 +100,7 @@ def _split_into_batches(
         # ends allowed: 8, 16, 24, … pairs; any number if fewer than 8 fit
         step = multiple if max_n >= multiple else 1
         candidates = slice(step - 1, max_n, step)
+        # 2: the two sides of a full batch
         cost = ((n * (src + tgt) + overhead * 2 * max_tokens)[candidates]
                 / (tokens[start + n] - tokens[start])[candidates])
         ends.append(start + n[candidates][cost.argmin()])
