@@ -81,8 +81,8 @@ def restricted_attention(
     V:Tensor,   # values (…, n, d_v)
     r:int,      # size of the neighbourhood, odd
 ) -> Tensor:    # (…, n, d_v)
-    """Attention within a neighbourhood of r positions, §4, in time and memory O(rnd).
-    Raises ValueError if r is even."""
+    """Attention within a neighbourhood of r positions, §4, in time O(rnd) and memory
+    O(n(r + d)). Raises ValueError if r is even."""
     if r % 2 == 0: raise ValueError(f'r={r} must be odd')
     n, half = Q.size(-2), r // 2
     blocks = math.ceil(n / r)
