@@ -83,7 +83,7 @@ _Layers = Callable[[int], nn.Module]     # number of a layer, from 0 → the lay
 @dataclass(frozen=True)
 class _EchoSystem:
     "A system of section 2, as it is compared on the echo."
-    date: str                        # of the first public version
+    date: str                        # on arXiv
     people: str                      # with a citation
     model: Callable[[int], nn.Module]        # n → a model of (source, blanks)
     across: _Layers|None             # its layers from a letter to its echo; None: both
@@ -205,7 +205,7 @@ def _echo_table(
 ) -> str:                         # Markdown
     "The table of section 2: counts and accuracies for the record's two lengths."
     lengths = [str(n) for n in record['lengths']]
-    rows = [f'| system | first public | {"who | " * people}sequential operations | '
+    rows = [f'| system | on arXiv | {"who | " * people}sequential operations | '
             'path across | path within | '
             'letters right, % | left open |',
             '|---' * (7 + people) + '|']
