@@ -31,6 +31,14 @@ from .train_step import (
     ModelWithLoss, _prefetch, train_step, validate)
 
 # %% ../../nbs/55c_training.ipynb #run-step
+def _dropout_seed(
+    seed:int,      # of the recipe
+    step:int,      # from 1
+    process:int,   # from 0
+) -> int:
+    "Another seed for each step and process; 32 bits, all that PyTorch reads on a CPU."
+    return ((step << 12) + process ^ seed * 0x9e3779b1) % 2**32  # odd: seeds differ
+
 def _run_step(
     recipe:Recipe,
     step:int,                         # from 1
@@ -40,8 +48,7 @@ def _run_step(
     accelerator:Accelerator,
 ) -> tuple[Tensor, int, Tensor]:      # summed loss, target tokens, gradient norm
     "One optimizer step, with the seed of dropout and the learning rate of this step."
-    torch.manual_seed(                                          # of dropout
-        (recipe.seed << 40) + (step << 12) + accelerator.process_index)
+    torch.manual_seed(_dropout_seed(recipe.seed, step, accelerator.process_index))
     for group in optimizer.param_groups: group['lr'] = learning_rate(recipe, step)
     optimization = recipe.optimization
     return train_step(

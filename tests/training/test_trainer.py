@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def test_fp16_on_a_cpu_is_refused(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'fp16')
     try: assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'a', *cli_args(SMALL_OVERRIDES)), 'fp16 needs a GPU')
     finally: AcceleratorState._reset_state(True)
+
+
+def test_every_recipe_seed_step_and_process_draws_other_dropout_masks():
+    "On a CPU PyTorch reads 32 bits of a seed: the recipe's seed must be among them."
+    draws = set()
+    for seed, step, process in product((0, 1, 2, 3, 2**23 - 1), (1, 2, 3, 300_000), (0, 1, 7)):
+        torch.manual_seed(training._dropout_seed(seed, step, process))
+        draws.add(tuple(torch.rand(4).tolist()))
+    assert len(draws) == 5 * 4 * 3
 
 
 EARLY = SMALL_OVERRIDES | dict(max_steps=40, peak_lr=1e-12, save_every='2 steps', early_stopping_patience=3, average_checkpoints=2)
