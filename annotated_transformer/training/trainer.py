@@ -36,8 +36,9 @@ def _dropout_seed(
     step:int,      # from 1
     process:int,   # from 0
 ) -> int:
-    "Another seed for each step and process; 32 bits, all that PyTorch reads on a CPU."
-    return ((step << 12) + process ^ seed * 0x9e3779b1) % 2**32  # odd: seeds differ
+    """A seed for each recipe seed, step and process, within the 32 bits that PyTorch
+    reads on a CPU. The factor is odd: no two recipe seeds give the same."""
+    return ((step << 12) + process ^ seed * 0x9e3779b1) % 2**32
 
 def _run_step(
     recipe:Recipe,
