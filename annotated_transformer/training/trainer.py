@@ -37,7 +37,8 @@ def _dropout_seed(
     process:int,   # from 0
 ) -> int:
     """A seed for each recipe seed, step and process, within the 32 bits that PyTorch
-    reads on a CPU. The factor is odd: no two recipe seeds give the same."""
+    reads on a CPU. The factor is odd: at one step and process no two recipe seeds below
+    2**32 give the same."""
     return ((step << 12) + process ^ seed * 0x9e3779b1) % 2**32
 
 def _run_step(
