@@ -75,6 +75,8 @@ class _CausalConv1d(nn.Module):
         return self.conv(x).transpose(1, 2)
 
 # %% ../../nbs/40_why_self_attention.ipynb #restricted-attention
+#| code-fold: true
+#| code-summary: "restricted_attention"
 def restricted_attention(
     Q:Tensor,   # queries (…, n, d_k)
     K:Tensor,   # keys (…, n, d_k)
