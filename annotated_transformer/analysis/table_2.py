@@ -13,6 +13,8 @@ from ..model.seq2seq import Seq2SeqModel
 from ..inference.metrics import tokenized_bleu
 
 # %% ../../nbs/61d_comparison.ipynb #recipes
+#| code-fold: true
+#| code-summary: "Recipes of the library (Luong's attention is not compared here)"
 _MODEL_FAMILIES = (      # recipes
     'rnn_tiny', 'rnn_attention_tiny', 'rnn_luong_tiny', 'bytenet_tiny', 'convs2s_tiny',
     'transformer_tiny')
