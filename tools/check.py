@@ -267,9 +267,10 @@ def pages(root):
         anchors, linked = {}, set()
         for name, p in made.items():
             shown = json.loads(p.read_text(encoding='utf-8'))['cells'] if p.exists() else []
-            begin = next((i for i, c in enumerate(shown) if re.search(r'^#+ +Exercises', ''.join(c['source']), re.MULTILINE)), len(shown))
+            begin, end = (next((i for i, c in enumerate(shown) if re.search(heading, ''.join(c['source']), re.MULTILINE)), len(shown))
+                          for heading in (r'^#+ +Exercises', r'^## +Reference'))       # a reference part behind the exercises has no solutions
             faults += [f'{name}, cell {c.get("id")}: a folded solution shows its output: let its `#| code-summary` begin with "Solution"'
-                       for c in shown[begin:] if c.get('outputs') and '#| code-fold: true' in ''.join(c['source'])]
+                       for c in shown[begin:end] if c.get('outputs') and '#| code-fold: true' in ''.join(c['source'])]
             text = '\n\n'.join(''.join(t) for c in shown for t in ([c['source']] if c['cell_type'] == 'markdown' else
                                [o['data']['text/markdown'] for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]))
             code = {c['id']: ''.join(c['source']) for c in shown if c['cell_type'] == 'code' and (c['source'] or c['outputs'])}

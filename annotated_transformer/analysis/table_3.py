@@ -64,6 +64,8 @@ def table3_recipe(
     return get_recipe('table3_mini', **TABLE_3[row].overrides | overrides)
 
 # %% ../../nbs/62a_variations.ipynb #against-base
+#| code-fold: true
+#| code-summary: "_dunnett_intervals: the intervals, with SciPy's critical values"
 def _dunnett_intervals(
     losses:dict[str, Sequence[float]],   # row → loss of each seed; with 'base'
     confidence_level:float=.975,         # simultaneous, of all intervals
