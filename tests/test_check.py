@@ -226,6 +226,12 @@ def test_fault(project, plant, name, said):
     faults = CHECKS[name](project)
     assert faults and any(said in fault for fault in faults), faults
 
+def test_a_reference_part_behind_the_exercises_may_show_outputs(project):
+    "Only solutions give themselves away."
+    shown_solution(project)
+    edit(project/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', '## Exercises\n', '\n', '## Reference'])
+    assert not any('a folded solution' in fault for fault in CHECKS['pages'](project))
+
 @pytest.mark.parametrize('plant, said', [(assertion, 'AssertionError'), (stale, "cell step-4 was saved with '5' and now gives '4'"), (silent, "was saved with '5' and now gives ''")])
 def test_a_page_that_fails(project, plant, said):
     plant(project)
