@@ -83,20 +83,24 @@ def encode(self:Parser,
     return [torch.tensor([*chain.from_iterable(words), t.eos_id]) for words in ids]
 
 # %% ../../../nbs/63c_parsing.ipynb #parser-search
+#| code-fold: true
+#| code-summary: "Parser.search: the mask, passed to beam search"
 @patch
 def search(self:Parser,
     ids:list[Tensor],      # source ids of each sentence (T_k,)
     beam:int,
     alpha:float,
     n_best:int=1,
+    constrained:bool|None=None,   # None: as the attribute
 ) -> list[list[Hypothesis]]:
     "Beam search as `Translator.search`, only for trees if `constrained`."
     t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
     src = pad_sequence(ids, batch_first=True, padding_value=t.pad_id)
     src = src.to(self.device)                                           # (B, T_k)
     _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
+    if constrained is None: constrained = self.constrained
     allow = None
-    if self.constrained:
+    if constrained:
         n_words = [(len(i) - 1) // tokens_per_word for i in ids]
         allow = tree_constraint(t.convert_ids_to_tokens(range(t.vocab_size)),
                                 n_words, limits, t.eos_id)
@@ -146,10 +150,12 @@ def parse(self:Parser,
     alpha:float=.3,                  # length penalty, §6.3
     max_tokens:int=16384,            # padded source tokens in a batch, over all beams
     progress:bool=False,             # show a progress bar
+    constrained:bool|None=None,      # search only for trees; None: as the attribute
 ) -> list[Tree|None]:   # None where an unconstrained search wrote no tree
     """The tree of each sentence. Raises ValueError naming the sentence that cannot be
     parsed, or if tags are missing or not expected."""
     _check_search(beam, alpha)
+    if constrained is None: constrained = self.constrained
     if (tags is None) == self.tagged: raise UserError(
         'this model reads part-of-speech tags: give tags' if tags is None else
         'this model reads words alone: give no tags')
@@ -158,11 +164,11 @@ def parse(self:Parser,
     for n, pair in enumerate(zip_longest(sentences, word_tags), 1):
         if error := _parse_error(self, *pair): raise UserError(f'sentence {n}: {error}')
     ids = self.encode([_format_source(*pair) for pair in zip(sentences, word_tags)])
-    results = self.map_in_batches(ids, partial(self.search, beam=beam, alpha=alpha),
-                                  max_tokens // beam, progress)
+    search = partial(self.search, beam=beam, alpha=alpha, constrained=constrained)
+    results = self.map_in_batches(ids, search, max_tokens // beam, progress)
     lines = self.tokenizer.decode([hypotheses[0].ids for hypotheses in results])
     to_tree: Callable[[list[str], list[str], list[str]|None], Tree|None] = (
-        delinearize if self.constrained else _try_delinearize)
+        delinearize if constrained else _try_delinearize)
     return [to_tree(line.split(), *pair)
             for line, pair in zip(lines, zip(sentences, word_tags))]
 
