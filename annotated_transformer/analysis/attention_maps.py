@@ -55,12 +55,13 @@ def plot_attention(
     sentence:str,              # raw text
     layer:int=-1,              # of the decoder
     ax:plt.Axes|None=None,     # axes to draw on; None: a new figure
+    vmax:float|None=None,      # the weight drawn darkest; None: the largest of the map
 ) -> plt.Axes:
     """Heat map of the encoder-decoder attention of one layer, mean of its heads: a row
     for each target token, a column for each source token."""
     a = translator.attention(sentence)
     return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
-                   xlabel='source', ylabel='written')
+                   xlabel='source', ylabel='written', vmax=vmax)
 
 # %% ../../nbs/80_visualizations.ipynb #attention-grid
 def plot_attention_grid(
@@ -93,8 +94,8 @@ def plot_attention_lines(
     rows:Sequence[int]|None=None,     # positions of the queries; None: all
     ax:plt.Axes|None=None,            # axes to draw on; None: a new figure
 ) -> plt.Axes:
-    """Lines from queries (left) to keys (right): opacity is the weight, colour the
-    head. Raises ValueError on an unknown kind."""
+    """Lines from queries (left) to keys (right): width and opacity are the
+    weight, colour the head. Raises ValueError on an unknown kind."""
     a = translator.attention(sentence)
     (left, right), W = _query_and_key_tokens(a, kind), a[kind][layer]
     heads, rows = (range(len(W)) if heads is None else heads,
@@ -107,7 +108,8 @@ def plot_attention_lines(
         for i, j in product(rows, range(len(right))):
             if W[k, i, j] > .05:
                 ax.plot([0, 1], [i + shift, j + shift],
-                        color=_HEAD_COLORS[k % 10], alpha=W[k, i, j].item())
+                        color=_HEAD_COLORS[k % 10], alpha=W[k, i, j].item(),
+                        linewidth=.5 + 3 * W[k, i, j].item())
     for x, tokens, side in (-.03, left, 'right'), (1.03, right, 'left'):
         for y, token in enumerate(tokens): ax.text(x, y, token, ha=side, va='center')
     ax.set(title=_ATTENTION_TYPES[kind], xlim=(-.6, 1.6),
