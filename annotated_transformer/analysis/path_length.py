@@ -17,6 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
 
 # %% ../../nbs/20_background.ipynb #reach
+#| code-fold: true
+#| code-summary: "How PyTorch finds the path: receptive_field"
 @torch.no_grad()
 def receptive_field(
     layer_fn:Callable[[int], nn.Module],  # number of the layer, from 0 → layer, width d
@@ -39,6 +41,8 @@ def receptive_field(
         yield (moves[:, 0] != 0).any(-1).T
 
 # %% ../../nbs/20_background.ipynb #sequential-steps
+#| code-fold: true
+#| code-summary: "How PyTorch counts the chain: sequential_operations"
 def sequential_operations(
     f:Callable[[Tensor], Any],   # a layer
     x:Tensor,                    # its input (B, n, d)
