@@ -6,6 +6,8 @@
 __all__ = ['train']
 
 # %% ../../nbs/55c_training.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the library's loop"
 import os, sys, time
 from collections.abc import Callable
 from pathlib import Path
@@ -121,8 +123,6 @@ def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> b
     return patience is not None and logger.validations_since_best >= patience
 
 # %% ../../nbs/55c_training.ipynb #loop
-#| code-fold: true
-#| code-summary: "_train_loop: for several processes, signals and a log"
 def _train_loop(
     recipe:Recipe,
     run:RunDirectory,
