@@ -9,6 +9,8 @@ __all__ = ['PEAK_FLOPS', 'train_flops', 'mfu', 'training_memory', 'GPU']
 from ..model.config import TransformerConfig, count_parameters
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #cost
+#| code-fold: true
+#| code-summary: "_training_cost"
 def _training_cost(
     seconds:float,               # of one step
     steps:int,
