@@ -6,6 +6,8 @@
 __all__ = ['shard_batch', 'ModelWithLoss', 'train_step', 'validate', 'enable_gradient_checkpointing']
 
 # %% ../../nbs/55a_update.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the package's part"
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from ..data.batching import Batches
 from ..model.layers import Stack
 from ..model.seq2seq import Seq2SeqModel
-from ..utils.validation import UserError
+from ..utils.validation import UserError   # a ValueError
 
 # %% ../../nbs/55a_update.ipynb #shard-batch
 def shard_batch(
@@ -68,9 +70,9 @@ class ModelWithLoss(nn.Module):
     def forward(self,
         src:Tensor,  # (B, T_k)
         tgt:Tensor,  # (B, T_q+1)
-    # (loss to minimise, loss to log), sums in nats; in evaluation mode name → sum
-    ) -> tuple[Tensor, Tensor]|dict[str, float]:
-        "Compute the loss, or in evaluation mode the metrics, of one micro-batch."
+    ) -> tuple[Tensor, Tensor]|dict[str, float]:  # sums; dict in evaluation mode
+        """Compute the loss to minimise and the loss to log, in nats, or in evaluation
+        mode the metrics, of one micro-batch."""
         return (self.model.loss if self.training else self.model.metrics)(src, tgt)
 
 # %% ../../nbs/55a_update.ipynb #train-step
@@ -82,9 +84,8 @@ def train_step(
     accelerator:Accelerator,
     gradient_accumulation_steps:int=1,  # micro-batches of each process
     max_grad_norm:float|None=None,      # clip the gradient norm to this
-# loss to log, summed over the batch, in nats; its target tokens; gradient norm
-) -> tuple[Tensor, int, Tensor]:
-    """One optimizer step.
+) -> tuple[Tensor, int, Tensor]:        # loss to log, target tokens, gradient norm
+    """One optimizer step. The loss to log is summed over the batch, in nats.
     The loss is divided by the target tokens of the whole batch. So any split into
     processes and micro-batches gives the same gradient, up to rounding and dropout,
     if the model's `loss` is a sum over tokens.
@@ -94,19 +95,19 @@ def train_step(
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS, set the recipe's field of that name")
     world_size, rank = accelerator.num_processes, accelerator.process_index
     model = accelerator.unwrap_model(wrapped_model, keep_torch_compile=False).model
-    num_tokens = (model.labels(tgt) != model.pad_id).sum().item()
+    num_tokens = (model.labels(tgt) != model.pad_id).sum().item()            # 1
     loss_sum = torch.zeros((), device=accelerator.device)
     for i in range(gradient_accumulation_steps):
         micro_src, micro_tgt = (_to_device(t, accelerator.device) for t in shard_batch(
             src, tgt, rank * gradient_accumulation_steps + i,
-            world_size * gradient_accumulation_steps, model.pad_id))
-        last = i == gradient_accumulation_steps - 1      # then all-reduce, once
+            world_size * gradient_accumulation_steps, model.pad_id))             # 2
+        last = i == gradient_accumulation_steps - 1
+        # 4: all-reduce, the mean of the processes, only with the last
         with nullcontext() if last else accelerator.no_sync(wrapped_model):
-            loss, logged_loss = wrapped_model(micro_src, micro_tgt)
+            loss, logged_loss = wrapped_model(micro_src, micro_tgt)          # 3
             loss_sum += logged_loss
-            # all-reduce takes the mean
-            accelerator.backward(loss * world_size / num_tokens)
-    grad_norm = _clip_grad_norm(wrapped_model, accelerator, max_grad_norm)
+            accelerator.backward(loss * world_size / num_tokens)             # 3, 4
+    grad_norm = _clip_grad_norm(wrapped_model, accelerator, max_grad_norm)   # 5
     optimizer.step(); optimizer.zero_grad()
     return accelerator.reduce(loss_sum), num_tokens, grad_norm
 
