@@ -66,6 +66,8 @@ class Transformer(Seq2SeqModel):
         return self.decode(tgt, self.encode(src), padding_mask(src, self.pad_id))
 
 # %% ../../nbs/36_transformer.ipynb #make-layers
+#| code-fold: true
+#| code-summary: "Layers and embeddings, put together"
 @patch
 def _encoder_layer(self:Transformer) -> EncoderLayer:
     "One layer of the encoder."
@@ -90,6 +92,8 @@ def _embeddings(self:Transformer) -> tuple[Embedding, Embedding, OutputProjectio
     return src_embed, tgt_embed, output_projection
 
 # %% ../../nbs/36_transformer.ipynb #make-parts
+#| code-fold: true
+#| code-summary: "Parts, each made by a method of its own, and their first weights"
 @patch
 def make_attention(self:Transformer,
     role:str,         # 'encoder' or 'decoder': self-attention there; or 'cross'
