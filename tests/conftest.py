@@ -2,13 +2,13 @@
 import os
 import shutil
 
+os.environ['HF_HUB_OFFLINE'] = '1'
+os.environ['OMP_NUM_THREADS'] = '1'      # of this process and its children: the workers share the cores; read when torch is loaded, so before the imports
+
 import pytest
 from filelock import FileLock
 from helpers import EN_DE, TRAINED_OVERRIDES, last_line, cli_args, number_lines, assert_success, write_files
 from processes import run_forked
-
-os.environ['HF_HUB_OFFLINE'] = '1'
-os.environ['OMP_NUM_THREADS'] = '1'           # of this process's children too: the workers share the cores
 
 @pytest.fixture(scope='session')
 def trained(tmp_path_factory):

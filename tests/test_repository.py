@@ -1,6 +1,7 @@
 "Notebooks, package and pages are in order: the checks of tools/check.py, one test each."
 import check
 import pytest
+import torch
 from helpers import ROOT
 
 
@@ -8,3 +9,7 @@ from helpers import ROOT
 def test_check(name):
     faults = check.CHECKS[name](ROOT)
     assert not faults, '\n'.join(faults)
+
+def test_one_thread_for_each_worker():
+    "conftest.py sets the number before torch is loaded; two threads that wait for each other on a busy core cost tens of times as much."
+    assert torch.get_num_threads() == 1
