@@ -21,7 +21,9 @@ TIMED = 'imports', 'prediction', 'record', 'seconds-figure', 'crossings', 'threa
 def what_waits(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / 'experiments'))
     import what_waits
-    return what_waits
+    threads = torch.get_num_threads()
+    yield what_waits
+    torch.set_num_threads(threads)                 # the benchmark tries one and two
 
 def planted(what_waits, sequential, slower=lambda name, n, B: 1., noise=.01, rounds=5):
     "Seconds as the operations say, a share of them sequential by layer and batch, the rest halved by a second thread."
