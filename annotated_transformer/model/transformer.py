@@ -53,12 +53,12 @@ class Transformer(Seq2SeqModel):
     ) -> Tensor:                         # (B, T_q, d_model), for `output_projection`
         "Decode `tgt` after the positions in `cache`; each attends to all up to itself."
         T = tgt.size(1)
-        start = 0 if cache is None else cache.length
+        start = 0 if cache is None else cache.length   # new: positions in the cache
         # the rows of the new positions; a single one may attend to all before it
         mask = None if T == 1 else subsequent_mask(start + T, tgt.device)[start:]
         x = self.tgt_position(self.tgt_embed(tgt), start)
         x = self.decoder(x, memory, mask, memory_mask, cache)
-        if cache is not None: cache.length += T
+        if cache is not None: cache.length += T        # new
         return x
 
     def hidden_states(self, src:Tensor, tgt:Tensor) -> Tensor:
