@@ -150,12 +150,11 @@ def train_and_evaluate(run, trees, tagged_trees, arm, seed, a):
     tags, gold = ARMS[arm].source_tags, trees[a.on]
     parser.beam, predicted, result = a.beam, {}, {}
     for way, constrained, beam in ('constrained', True, a.beam), ('free', False, a.beam), ('constrained, greedy', True, 1), ('constrained, beam 5', True, 5):
-        parser.constrained, start = constrained, time.process_time()
-        predicted[way] = parser.parse([t.words for t in gold], None if tags is None else [t.tags for t in tagged_trees[a.on]], beam=beam)
+        start = time.process_time()
+        predicted[way] = parser.parse([t.words for t in gold], None if tags is None else [t.tags for t in tagged_trees[a.on]], beam=beam, constrained=constrained)
         seconds = time.process_time() - start
         result[way] = dict(beam=beam, sentences_per_second=len(gold) / seconds, all=score_trees(predicted[way], gold), counts=_bracket_counts(predicted[way], gold).tolist(),
                            at_most_40=score_trees(predicted[way], gold, max_words=40))
-    parser.constrained = True
     return result | training | dict(kinds=count_by_category(predicted['constrained'], gold), looked=trace_attention(parser, ARMS[arm].writes_tags) if tags is None else None)
 
 def classify_tree_error(line, n):
@@ -170,9 +169,8 @@ def classify_tree_error(line, n):
 def count_tree_errors(run, valid, trees, a):
     "How many lines of an unconstrained search are trees, or have which error."
     parser = Parser.from_pretrained(run, weights=max(valid, key=valid.get))
-    parser.constrained = False
     ids = parser.encode([_format_source(t.words) for t in trees])
-    results = parser.map_in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3), 16384 // a.beam, False)
+    results = parser.map_in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3, constrained=False), 16384 // a.beam, False)
     return Counter(classify_tree_error(parser.tokenizer.decode([best.ids])[0].split(), len(tree.words)) for tree, (best, *_) in zip(trees, results))
 
 def main(a):

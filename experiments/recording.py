@@ -1,5 +1,5 @@
 "What every experiment writes down of itself, and the parts of a record that are made once."
-import argparse, json, os, platform, subprocess, sys, time
+import argparse, json, os, platform, shlex, subprocess, sys, time
 from importlib.metadata import version
 from pathlib import Path
 import torch
@@ -15,10 +15,10 @@ def processor_family():
     return f'{name}, {torch.backends.cpu.get_cpu_capability()}'
 
 def provenance(*packages):
-    "Command, commit, machine and versions."
+    "Command (of absolute paths the names only), commit, machine and versions."
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True).stdout.strip()
     n = torch.get_num_threads()
-    return dict(command=' '.join(['python', *sys.argv]), commit=commit, machine=f'{platform.machine()}, {n} thread{"s" * (n > 1)} of {os.cpu_count()} processors', processor=processor_family(),
+    return dict(command=shlex.join(['python', *(Path(x).name if os.path.isabs(x) else x for x in sys.argv)]), commit=commit, machine=f'{platform.machine()}, {n} thread{"s" * (n > 1)} of {os.cpu_count()} processors', processor=processor_family(),
                 versions=dict(python=platform.python_version()) | {name: version(name) for name in packages})
 
 def add_corpus(parser, dataset='multi30k'):

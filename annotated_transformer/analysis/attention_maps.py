@@ -55,13 +55,12 @@ def plot_attention(
     sentence:str,              # raw text
     layer:int=-1,              # of the decoder
     ax:plt.Axes|None=None,     # axes to draw on; None: a new figure
-    vmax:float|None=None,      # the weight drawn darkest; None: the largest of the map
 ) -> plt.Axes:
     """Heat map of the encoder-decoder attention of one layer, mean of its heads: a row
     for each target token, a column for each source token."""
     a = translator.attention(sentence)
     return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
-                   xlabel='source', ylabel='written', vmax=vmax)
+                   xlabel='source', ylabel='written', vmax=1)
 
 # %% ../../nbs/80_visualizations.ipynb #attention-grid
 def plot_attention_grid(

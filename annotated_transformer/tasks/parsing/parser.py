@@ -32,7 +32,6 @@ from ...utils.validation import UserError
 #| code-summary: "Parser: loading, unknown words"
 class Parser(Translator):
     "A trained constituency parser: sentences in, trees out."
-    constrained = True     # search only for trees
     max_extra_tokens = 300   # of a tree, beyond the length of its source, §6.3
 
     @classmethod
@@ -91,14 +90,13 @@ def search(self:Parser,
     beam:int,
     alpha:float,
     n_best:int=1,
-    constrained:bool|None=None,   # None: as the attribute
+    constrained:bool=True,
 ) -> list[list[Hypothesis]]:
     "Beam search as `Translator.search`, only for trees if `constrained`."
     t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
     src = pad_sequence(ids, batch_first=True, padding_value=t.pad_id)
     src = src.to(self.device)                                           # (B, T_k)
     _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
-    if constrained is None: constrained = self.constrained
     allow = None
     if constrained:
         n_words = [(len(i) - 1) // tokens_per_word for i in ids]
@@ -150,12 +148,11 @@ def parse(self:Parser,
     alpha:float=.3,                  # length penalty, §6.3
     max_tokens:int=16384,            # padded source tokens in a batch, over all beams
     progress:bool=False,             # show a progress bar
-    constrained:bool|None=None,      # search only for trees; None: as the attribute
+    constrained:bool=True,           # search only for trees
 ) -> list[Tree|None]:   # None where an unconstrained search wrote no tree
     """The tree of each sentence. Raises ValueError naming the sentence that cannot be
     parsed, or if tags are missing or not expected."""
     _check_search(beam, alpha)
-    if constrained is None: constrained = self.constrained
     if (tags is None) == self.tagged: raise UserError(
         'this model reads part-of-speech tags: give tags' if tags is None else
         'this model reads words alone: give no tags')
