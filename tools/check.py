@@ -267,9 +267,9 @@ def pages(root):
         anchors, linked = {}, set()
         for name, p in made.items():
             shown = json.loads(p.read_text(encoding='utf-8'))['cells'] if p.exists() else []
-            def first(heading, start=0): return next((i for i, c in enumerate(shown) if i >= start and re.search(heading, ''.join(c['source']), re.MULTILINE)), len(shown))
-            begin = first(r'^#+ +Exercises')
-            end = first(r'^## +Reference', begin)                    # a reference part behind the exercises has no solutions
+            headings = [next(iter(re.findall(r'^#+ +(?:Exercises|Reference)', ''.join(c['source']), re.MULTILINE)), '') for c in shown]
+            begin = next((i for i, h in enumerate(headings) if h.endswith('Exercises')), len(shown))
+            end = next((i for i, h in enumerate(headings) if i >= begin and h.endswith('Reference')), len(shown))   # a reference part behind the exercises has no solutions
             faults += [f'{name}, cell {c.get("id")}: a folded solution shows its output: let its `#| code-summary` begin with "Solution"'
                        for c in shown[begin:end] if c.get('outputs') and '#| code-fold: true' in ''.join(c['source'])]
             text = '\n\n'.join(''.join(t) for c in shown for t in ([c['source']] if c['cell_type'] == 'markdown' else

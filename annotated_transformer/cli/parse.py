@@ -107,8 +107,8 @@ def transformer_parse(
     parser = Parser.from_pretrained(run_dir, weights=weights)
     if parser.tagged and not gold: raise UserError(
         f'{run_dir} needs words with part-of-speech tags: use --gold')
-    parser.constrained = not unconstrained
-    parse = partial(parser.parse, beam=beam, alpha=alpha)
+    parse = partial(
+        parser.parse, beam=beam, alpha=alpha, constrained=not unconstrained)
     if gold:
         tags = [t.tags for t in gold_trees] if parser.tagged else None
         trees = _parse_or_warn(parser, partial(parse, progress=True),

@@ -89,6 +89,13 @@ def test_scores_of_the_command_are_those_of_the_parser(parser, run_dir, tmp_path
     assert read_trees((tmp_path / 'trees.txt').read_text()) == trees
     assert f"F1: {score_trees(trees, GOLD)['F1']:.2f}\n" in out
 
+def test_the_command_searches_freely_if_told_so(parser, run_dir, tmp_path):
+    "What is no tree leaves its line blank."
+    (tmp_path / 'lines.txt').write_text('\n'.join(' '.join(t.words) for t in GOLD))
+    out, _ = parse_command(run_dir, input=tmp_path / 'lines.txt', unconstrained=True)
+    free = parser.parse([t.words for t in GOLD], beam=2, constrained=False)
+    assert out == ''.join(f'{tree or ""}\n' for tree in free) and None in free
+
 def test_a_sentence_that_is_too_long_counts_as_invalid(run_dir, tmp_path):
     "A message names it; a file of punctuation alone has nothing to score."
     long = Tree('S', tuple(Tree('NN', word='tree') for _ in range(1024)))
