@@ -140,28 +140,3 @@ def _effective_rank(
     share = torch.linalg.svdvals(scores).square()
     share = share / share.sum(-1, keepdim=True)
     return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()
-
-# %% ../../nbs/62a_variations.ipynb #doubling
-#| code-fold: true
-#| code-summary: "_effect_of_doubling: the slope, with its interval"
-_SCALING_ROWS = {   # size → rows in which it varies
-    'N': ('C_N2', 'C_N4', 'base', 'C_N8'),
-    'd_model': ('C_d256', 'base', 'C_d1024'),
-    'd_ff': ('C_dff1024', 'base', 'C_dff4096'),
-}
-
-def _effect_of_doubling(
-    losses:dict[str, Sequence[float]],   # row → loss of each seed
-    field:str,                           # of `_SCALING_ROWS`
-    confidence_level:float=.975,
-) -> tuple[float, float, float]:         # nats; lower, upper limit
-    "Change of the loss when a size is doubled: slope of the regression over all seeds."
-    points = [(math.log2(getattr(table3_recipe(row).model, field)), loss)
-              for row in _SCALING_ROWS[field] for loss in losses.get(row, ())]
-    x, y = np.array(points).T
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    sd, df = _pooled_sd(losses)
-    t = stats.t.ppf((1 + confidence_level) / 2, df)
-    half = float(t * sd / np.linalg.norm(centred))
-    return slope, slope - half, slope + half

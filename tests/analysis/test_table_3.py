@@ -8,7 +8,7 @@ from scipy import stats
 from torch.testing import assert_close
 
 from annotated_transformer.analysis.table_3 import (
-    TABLE_3, _dunnett_intervals, _effect_of_doubling, _effective_rank, _pooled_sd, _SCALING_ROWS, _tost_p, _verdicts, table3_recipe)
+    TABLE_3, _dunnett_intervals, _effective_rank, _pooled_sd, _tost_p, _verdicts, table3_recipe)
 from annotated_transformer.model.config import presets
 from annotated_transformer.utils.validation import UserError
 
@@ -54,15 +54,6 @@ def test_pooled_deviation_and_equivalence_by_hand():
     below = stats.ttest_ind(np.add(losses['A_h1'], -1), losses['base'], alternative='less')
     assert _tost_p(losses, 'A_h1', margin=1.) == pytest.approx(below.pvalue)
     assert _tost_p(losses, 'A_h1', margin=10.) < .01
-
-def test_effect_of_doubling():
-    "A loss that falls by a tenth with each doubling of N, its interval by hand, and a loss that does not depend on N."
-    layers = {row: table3_recipe(row).model.N for row in _SCALING_ROWS['N']}
-    slope, low, high = _effect_of_doubling({row: around(3 - math.log2(N) / 10, .01) for row, N in layers.items()}, 'N')
-    x = np.repeat(np.log2([*layers.values()]), 2)                            # standard deviation .01·√2, four degrees of freedom
-    half = stats.t.ppf(.9875, 4) * .01 * math.sqrt(2 / ((x - x.mean()) ** 2).sum())
-    assert (slope, high - slope, slope - low) == pytest.approx((-.1, half, half)) and high < 0
-    assert _effect_of_doubling({row: [3., 3.02, 2.98] for row in layers}, 'N')[0] == pytest.approx(0, abs=1e-9)
 
 def test_effective_rank():
     "Equal singular values count fully, unequal ones by their entropy; the softmax hides nothing but a constant for each row."
