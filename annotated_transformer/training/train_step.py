@@ -38,7 +38,7 @@ def shard_batch(
 
 # %% ../../nbs/55a_update.ipynb #to-device
 #| code-fold: true
-#| code-summary: "The two helpers: copy to a device, clip the gradients"
+#| code-summary: "Helpers, on one CPU: x.to(device), clip_grad_norm_ and a check"
 def _to_device(x:Tensor, device:torch.device) -> Tensor:
     "Copy ids to a device, asynchronously from pinned memory where it is a GPU."
     if x.is_cuda or device.type != 'cuda': return x.to(device)
@@ -58,6 +58,12 @@ def _clip_grad_norm(
             [p.grad for p in model.parameters() if p.grad is not None])
     if hasattr(grad_norm, 'full_tensor'): return grad_norm.full_tensor()     # FSDP2
     return grad_norm
+
+def _check_accelerator(accelerator:Accelerator) -> None:
+    "Raises ValueError if accelerate is itself set to accumulate gradients."
+    if accelerator.gradient_accumulation_steps != 1: raise UserError(
+        "accelerate's gradient_accumulation_steps must be 1: unset "
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS, set the recipe's field of that name")
 
 # %% ../../nbs/55a_update.ipynb #model-with-loss
 class ModelWithLoss(nn.Module):
@@ -90,24 +96,26 @@ def train_step(
     processes and micro-batches gives the same gradient, up to rounding and dropout,
     if the model's `loss` is a sum over tokens.
     Raises ValueError if accelerate is itself set to accumulate gradients."""
-    if accelerator.gradient_accumulation_steps != 1: raise UserError(
-        "accelerate's gradient_accumulation_steps must be 1: unset "
-        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS, set the recipe's field of that name")
+    _check_accelerator(accelerator)
     world_size, rank = accelerator.num_processes, accelerator.process_index
     model = accelerator.unwrap_model(wrapped_model, keep_torch_compile=False).model
-    num_tokens = (model.labels(tgt) != model.pad_id).sum().item()            # 1
+    # 1: count the target tokens
+    num_tokens = (model.labels(tgt) != model.pad_id).sum().item()
     loss_sum = torch.zeros((), device=accelerator.device)
     for i in range(gradient_accumulation_steps):
+        # 2: take the shard
         micro_src, micro_tgt = (_to_device(t, accelerator.device) for t in shard_batch(
             src, tgt, rank * gradient_accumulation_steps + i,
-            world_size * gradient_accumulation_steps, model.pad_id))             # 2
+            world_size * gradient_accumulation_steps, model.pad_id))
         last = i == gradient_accumulation_steps - 1
-        # 4: all-reduce, the mean of the processes, only with the last
         with nullcontext() if last else accelerator.no_sync(wrapped_model):
-            loss, logged_loss = wrapped_model(micro_src, micro_tgt)          # 3
+            # 3: compute its loss
+            loss, logged_loss = wrapped_model(micro_src, micro_tgt)
             loss_sum += logged_loss
-            accelerator.backward(loss * world_size / num_tokens)             # 3, 4
-    grad_norm = _clip_grad_norm(wrapped_model, accelerator, max_grad_norm)   # 5
+            # 4: go backward; the last all-reduces, to the mean of the processes
+            accelerator.backward(loss * world_size / num_tokens)
+    # 5: clip and step
+    grad_norm = _clip_grad_norm(wrapped_model, accelerator, max_grad_norm)
     optimizer.step(); optimizer.zero_grad()
     return accelerator.reduce(loss_sum), num_tokens, grad_norm
 
@@ -123,7 +131,7 @@ def validate(
     are padding."""
     wrapped_model.eval()
     sums, world_size = dict(loss=0., correct=0., tokens=0.), accelerator.num_processes
-    batches_per_process = -(-len(batches) // world_size)
+    batches_per_process = -(-len(batches) // world_size)       # rounded up
     for i in range(accelerator.process_index, batches_per_process * world_size,
                    world_size):
         src, tgt = (t.to(accelerator.device) for t in batches[i % len(batches)])
