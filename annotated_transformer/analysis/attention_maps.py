@@ -63,6 +63,8 @@ def plot_attention(
                    xlabel='source', ylabel='written', vmax=1)
 
 # %% ../../nbs/80_visualizations.ipynb #attention-grid
+#| code-fold: true
+#| code-summary: "plot_attention_grid: a heat map for each layer and head"
 def plot_attention_grid(
     translator:Translator,
     sentence:str,          # raw text
@@ -84,6 +86,8 @@ def plot_attention_grid(
     return fig
 
 # %% ../../nbs/80_visualizations.ipynb #attention-lines
+#| code-fold: true
+#| code-summary: "plot_attention_lines: a line for each weight above 0.05"
 def plot_attention_lines(
     translator:Translator,
     sentence:str,                     # raw text
