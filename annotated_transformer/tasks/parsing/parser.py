@@ -6,6 +6,8 @@
 __all__ = ['Parser']
 
 # %% ../../../nbs/63c_parsing.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the parser"
 import os, re
 from collections.abc import Callable, Iterable
 from functools import partial
