@@ -6,6 +6,8 @@
 __all__ = ['receptive_field', 'sequential_operations']
 
 # %% ../../nbs/20_background.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the two measures"
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
