@@ -123,6 +123,8 @@ def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> b
     return patience is not None and logger.validations_since_best >= patience
 
 # %% ../../nbs/55c_training.ipynb #loop
+#| code-fold: true
+#| code-summary: "_train_loop: the loop"
 def _train_loop(
     recipe:Recipe,
     run:RunDirectory,
