@@ -6,6 +6,8 @@
 __all__ = ['length_penalty', 'Hypothesis', 'beam_search']
 
 # %% ../../nbs/61a_generation.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the search"
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
