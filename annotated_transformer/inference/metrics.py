@@ -6,6 +6,8 @@
 __all__ = ['tokenized_bleu', 'score_translations', 'paired_bootstrap']
 
 # %% ../../nbs/61ab_scores.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the scores"
 import re
 from importlib.util import find_spec
 from sacrebleu.metrics import BLEU, CHRF
