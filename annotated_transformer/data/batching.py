@@ -6,6 +6,8 @@
 __all__ = ['tokenize_dataset', 'make_batches', 'Batches']
 
 # %% ../../nbs/51c_batching.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the batches"
 from collections.abc import Iterator
 from functools import lru_cache
 import numpy as np
