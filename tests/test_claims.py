@@ -162,11 +162,9 @@ PLANTED = [   # page, cells, claim, word, results
     ('40_why_self_attention', ['cross-verdict'], 'C4e', 'contradicted', crossings(10, 8)),
     ('30_model_architecture', ['cell-052'], 'C6.2a', 'confirmed', counted(.1)),
     ('30_model_architecture', ['cell-052'], 'C6.2a', 'contradicted', counted(.6)),
-    ('61d_comparison', ['record', 'claim'], 'C6.1e', 'confirmed', table_2(2., 1.)),
-    ('61d_comparison', ['record', 'claim'], 'C6.1e', 'contradicted', table_2(2., -1.)),
-    ('61d_comparison', ['record', 'claim'], 'C6.1e', 'equivalent', table_2(0., 0.)),
-    ('61d_comparison', ['record', 'claim'], 'C6.1e', 'undecided', table_2(2., 0.)),
-    ('61d_comparison', ['record', 'claim'], 'C6.1e', 'undecided', table_2(2., 1., n=4)),
+    *[('61d_comparison', ['record', 'claim'], key, word, table_2(**{'end': 0., 'equal': 0., part: gap}, n=n))
+      for key, part in {'C6.1e': 'end', 'C6.1f': 'equal'}.items()
+      for word, gap, n in (('confirmed', 1., 5), ('contradicted', -1., 5), ('equivalent', 0., 5), ('undecided', 1., 4))],
     ('63a_trees', ['record'], 'C6.3b', 'confirmed', bracketed(25)),
     ('63a_trees', ['record'], 'C6.3b', 'contradicted', bracketed(15)),
     ('lab/next_word', ['claim'], 'C6.3c', 'undecided', parsers([90.], 75.)),
