@@ -252,6 +252,10 @@ def links(root):
                            for x in sorted(set(re.findall(r'\bC(?:\d\.\d|4)[a-z]\b|\bCA\b', where)) - ids)]
     return faults
 
+def first_cell(cells, heading, start=0):
+    "Index of the first cell, from start on, that has such a heading; their number if none has."
+    return next((i for i in range(start, len(cells)) if re.search(heading, ''.join(cells[i]['source']), re.MULTILINE)), len(cells))
+
 def pages(root):
     "nbdev can make the pages of the site (Quarto then renders them); links to a place on a page arrive, nbdev's to definitions too."
     with clean_checkout(root) as copy:
@@ -267,9 +271,8 @@ def pages(root):
         anchors, linked = {}, set()
         for name, p in made.items():
             shown = json.loads(p.read_text(encoding='utf-8'))['cells'] if p.exists() else []
-            headings = [next(iter(re.findall(r'^#+ +(?:Exercises|Reference)', ''.join(c['source']), re.MULTILINE)), '') for c in shown]
-            begin = next((i for i, h in enumerate(headings) if h.endswith('Exercises')), len(shown))
-            end = next((i for i, h in enumerate(headings) if i >= begin and h.endswith('Reference')), len(shown))   # a reference part behind the exercises has no solutions
+            begin = first_cell(shown, r'^#+ +Exercises')
+            end = first_cell(shown, r'^## +Reference', begin)        # a reference part behind the exercises has no solutions
             faults += [f'{name}, cell {c.get("id")}: a folded solution shows its output: let its `#| code-summary` begin with "Solution"'
                        for c in shown[begin:end] if c.get('outputs') and '#| code-fold: true' in ''.join(c['source'])]
             text = '\n\n'.join(''.join(t) for c in shown for t in ([c['source']] if c['cell_type'] == 'markdown' else
