@@ -232,6 +232,14 @@ def test_a_reference_part_behind_the_exercises_may_show_outputs(project):
     edit(project/'nbs'/'00_core.ipynb', 4, source=['# More\n', '\n', '## Exercises\n', '\n', '## Reference'])
     assert not any('a folded solution' in fault for fault in CHECKS['pages'](project))
 
+def test_a_reference_part_before_the_exercises_ends_nothing(project):
+    "A solution behind both still gives itself away."
+    shown_solution(project)
+    nb = json.loads((project/'nbs'/'00_core.ipynb').read_text(encoding='utf-8'))
+    nb['cells'].insert(1, dict(cell_type='markdown', id='early', metadata={}, source=['## Reference']))
+    write(project/'nbs'/'00_core.ipynb', nb)
+    assert any('a folded solution' in fault for fault in CHECKS['pages'](project))
+
 @pytest.mark.parametrize('plant, said', [(assertion, 'AssertionError'), (stale, "cell step-4 was saved with '5' and now gives '4'"), (silent, "was saved with '5' and now gives ''")])
 def test_a_page_that_fails(project, plant, said):
     plant(project)
