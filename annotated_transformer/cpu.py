@@ -139,6 +139,24 @@ def choose_matmul_backend(
     return 'onednn' if seconds[F.linear] > 1.05 * seconds[onednn_linear] else 'pytorch'
 
 # %% ../nbs/library/cpu.ipynb #shared-dropout
+class _MaskedScale(torch.autograd.Function):
+    "x times scale where the mask is True, else 0; only the mask is kept, as bytes."
+    @staticmethod
+    def forward(
+        ctx:Any,
+        x:Tensor,      # any shape
+        mask:Tensor,   # the same shape, bool
+        scale:float,
+    ) -> Tensor:       # the same shape
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        return mask.to(x.dtype).mul_(scale).mul_(x)
+
+    @staticmethod
+    def backward(ctx:Any, grad:Tensor) -> tuple[Tensor, None, None]:
+        mask, = ctx.saved_tensors
+        return mask.to(grad.dtype).mul_(ctx.scale).mul_(grad), None, None
+
 class _FastDropout(nn.Dropout):
     "Dropout on a CPU: four activations share 64 random bits."
     def __init__(self,
@@ -158,7 +176,7 @@ class _FastDropout(nn.Dropout):
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64)
         bits.random_(-2**63, None)
         mask = bits.view(torch.int16)[:x.numel()].view(x.shape) >= rate - 2**15
-        return x * mask.to(x.dtype).mul_(2**16 / (2**16 - rate))
+        return _MaskedScale.apply(x, mask, 2**16 / (2**16 - rate))
 
 # %% ../nbs/library/cpu.ipynb #tune
 def optimize_for_training(

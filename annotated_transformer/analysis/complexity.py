@@ -37,6 +37,8 @@ class SelfAttention(nn.Module):
                         else restricted_attention(Q, K, V, self.r))
 
 # %% ../../nbs/40_why_self_attention.ipynb #recurrent
+#| code-fold: true
+#| code-summary: "_RecurrentLayer: a cell, position by position"
 class _RecurrentLayer(nn.Module):
     "A recurrent layer: the cell is applied position by position."
     def __init__(self,
@@ -56,6 +58,8 @@ class _RecurrentLayer(nn.Module):
         return torch.stack(out, 1)
 
 # %% ../../nbs/40_why_self_attention.ipynb #convolution
+#| code-fold: true
+#| code-summary: "_CausalConv1d: each output reads k positions"
 class _CausalConv1d(nn.Module):
     "A causal convolution: each output reads k positions, the last of them its own."
     def __init__(self,
@@ -96,6 +100,8 @@ def restricted_attention(
     return out.flatten(-3, -2)[..., :n, :]      # (…, blocks, r, d_v) to (…, n, d_v)
 
 # %% ../../nbs/40_why_self_attention.ipynb #layers
+#| code-fold: true
+#| code-summary: "_LAYER_TYPES: every layer by name"
 # name: function of the width d, the kernel k or window r,
 # and the layer's number l in its stack
 _LAYER_TYPES = {
