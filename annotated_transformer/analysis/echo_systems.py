@@ -109,7 +109,7 @@ ECHO_SYSTEMS = {
         'June 2014', 'Cho, Bengio and others, Montreal [@cho2014learning]; Sutskever, '
         'Vinyals, Le, Google [@sutskever2014sequence]',
         lambda n: _recurrent(score='none', bidirectional=False), _tick, _tick,
-        'the whole line in one vector'),
+        'the whole sequence in one vector'),
     'additive attention': _EchoSystem(
         'Sept 2014', 'Bahdanau, Cho, Bengio, Montreal [@bahdanau2015neural]',
         lambda n: _recurrent(score='additive'), _attend, _tick,
