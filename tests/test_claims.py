@@ -15,6 +15,7 @@ import torch
 from pages import ROOT, failing_cells, in_fresh_process
 
 from annotated_transformer.analysis.statistics import Comparison, _combine, decide
+from annotated_transformer.model.config import count_parameters, presets
 
 NBS = ROOT / 'nbs'
 FAULTS = list(csv.DictReader((NBS / 'broken.csv').open(encoding='utf-8')))
@@ -107,9 +108,9 @@ def letters(worse):
                 train=lambda eps, x, y: torch.ones(1, 1) * (1 + eps * (worse + .001 * x)), score=lambda W: (float(W[0, 0]), .5))
 
 PAPER_MILLIONS = dict(base=65, B_dk16=58, B_dk32=60, C_N2=36, C_N4=50, C_N8=80, C_d256=28, C_d1024=168, C_dff1024=53, C_dff4096=90, big=213)
-def counted(off):
-    "The paper's counts, or other ones by so many millions."
-    return dict(presets={name: name for name in PAPER_MILLIONS}, count_parameters=lambda name: (PAPER_MILLIONS[name] + (off if name == 'big' else -off)) * 1e6)
+def counted(**printed):
+    "A column of counts as they are with 37,000 tokens, in whole millions, but for the rows that are said."
+    return dict(presets=presets, count_parameters=count_parameters, paper_millions={name: round(count_parameters(presets[name]) / 1e6) for name in PAPER_MILLIONS} | printed)
 
 def crossings(attention, cell):
     "Operations at n = d/2."
@@ -160,8 +161,9 @@ PLANTED = [   # page, cells, claim, word, results
     ('54_regularization', ['smoothing-costs', 'cell-069'], 'C5.4b', 'equivalent', letters(0.)),
     ('40_why_self_attention', ['cross-verdict'], 'C4e', 'confirmed', crossings(10, 12)),
     ('40_why_self_attention', ['cross-verdict'], 'C4e', 'contradicted', crossings(10, 8)),
-    ('30_model_architecture', ['cell-052'], 'C6.2a', 'confirmed', counted(.1)),
-    ('30_model_architecture', ['cell-052'], 'C6.2a', 'contradicted', counted(.6)),
+    ('36_transformer', ['cell-059', 'vocabulary-verdict'], 'C6.2a', 'confirmed', counted()),
+    ('36_transformer', ['cell-059', 'vocabulary-verdict'], 'C6.2a', 'contradicted', counted(big=210)),
+    ('36_transformer', ['cell-059', 'vocabulary-verdict'], 'C6.2a', 'contradicted', counted(**PAPER_MILLIONS)),
     *[('61d_comparison', ['record', 'claim'], key, word, table_2(**{'end': 0., 'equal': 0., part: gap}, n=n))
       for key, part in {'C6.1e': 'end', 'C6.1f': 'equal'}.items()
       for word, gap, n in (('confirmed', 1., 5), ('contradicted', -1., 5), ('equivalent', 0., 5), ('undecided', 1., 4))],

@@ -20,6 +20,8 @@ from .layers import (
     AddNorm, DecoderLayer, EncoderLayer, Stack)
 
 # %% ../../nbs/36_transformer.ipynb #transformer
+#| code-fold: true
+#| code-summary: "class Transformer"
 @register_architecture('transformer')   # its name in a checkpoint
 class Transformer(Seq2SeqModel):
     "The model of Figure 1; to change a part, override its `make_…` in a subclass."
@@ -134,6 +136,8 @@ def reset_parameters(self:Transformer) -> None:
             if m.bias is not None: nn.init.zeros_(m.bias)
 
 # %% ../../nbs/36_transformer.ipynb #cache
+#| code-fold: true
+#| code-summary: "class DecoderCache"
 class DecoderCache:
     "Memory, keys and values of R hypotheses, each of them a row of the batch."
     def __init__(self,
@@ -171,6 +175,8 @@ class DecoderCache:
         self.source_idx = source_idx
 
 # %% ../../nbs/36_transformer.ipynb #init-state-decode-step
+#| code-fold: true
+#| code-summary: "init_state, decode_step, reorder"
 @patch
 def init_state(self:Transformer,
     src:Tensor,         # source ids (R, T_k)
