@@ -9,7 +9,7 @@ __all__ = ['tokenize_dataset', 'make_batches', 'Batches']
 #| code-fold: true
 #| code-summary: "Imports of the batches"
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 import numpy as np
 import pyarrow as pa
 import torch
@@ -82,7 +82,7 @@ def _drop_empty_pairs(
 
 # %% ../../nbs/51c_batching.ipynb #cut-batches
 #| code-fold: true
-#| code-summary: "_split_into_batches"
+#| code-summary: "_split_into_batches: the same with arrays"
 def _split_into_batches(
     src_len:np.ndarray,  # tokens of each source (n,), neighbours of similar length
     tgt_len:np.ndarray,  # decoder input length of each target (n,)
@@ -124,13 +124,16 @@ def make_batches(
         f'a sentence of {max_length} tokens does not fit into a batch of {max_tokens} '
         'tokens: raise max_tokens, or lower max_len')
     rng = np.random.default_rng([seed, epoch])
-    # alternately up and down, so that neighbours are similar on both sides
+    # 1: sort, alternately up and down, so that neighbours are similar on both sides
     zigzag = np.where(longer % 2, difference, -difference)
     # |zigzag| < max_length, so pairs of different longer sides never mix
     sort_key = longer * (2. * max_length + 1) + zigzag
+    # 2: shuffle equal pairs
     order = np.argsort(sort_key + rng.random(len(sort_key)), kind='stable')
+    # 3: cut
     ends = _split_into_batches(src_len[order], tgt_len[order], max_tokens)
     batches = np.split(order, ends)
+    # 4: shuffle the batches
     return [batches[i] for i in rng.permutation(len(batches))]
 
 # %% ../../nbs/51c_batching.ipynb #pad
@@ -160,12 +163,11 @@ class Batches:
         self.pad_id = pad_id
         lengths = pairs.select_columns(['n_src', 'n_tgt']).with_format('arrow')[:]
         n_src, n_tgt = (lengths[name].to_numpy() for name in ('n_src', 'n_tgt'))
-        # the decoder input has one token fewer than bos … eos; the plan of one epoch
-        # is kept, and made anew only when the epoch changes
-        self.get_epoch_batches = lru_cache(1)(
-            lambda epoch: make_batches(n_src, n_tgt - 1, max_tokens, seed, epoch))
+        # the decoder input has one token fewer than bos … eos
+        plan = partial(make_batches, n_src, n_tgt - 1, max_tokens, seed)
+        self.get_epoch_batches = lru_cache(1)(plan)      # epoch → plan, the last kept
         self.batches_per_epoch = len(self.get_epoch_batches(0))
-        # upper bound on padded tokens per side of a batch
+        # bound on padded tokens per side, for the check of memory
         self.max_batch_tokens = min(
             max_tokens, len(n_src) * max(n_src.max(), n_tgt.max()))
 
@@ -187,4 +189,3 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         "The batches of the first epoch."
         return (self[i] for i in range(len(self)))
-
