@@ -8,19 +8,6 @@ __all__ = ['PEAK_FLOPS', 'train_flops', 'mfu', 'training_memory', 'GPU']
 # %% ../../nbs/52_hardware_and_schedule.ipynb #imports
 from ..model.config import TransformerConfig, count_parameters
 
-# %% ../../nbs/52_hardware_and_schedule.ipynb #cost
-#| code-fold: true
-#| code-summary: "_training_cost"
-def _training_cost(
-    seconds:float,               # of one step
-    steps:int,
-    n:int,                       # GPUs
-    price:float,                 # of one GPU for one hour
-) -> tuple[float, float]:        # hours, price of all GPUs
-    "Duration and cost of a run."
-    hours = seconds * steps / 3600
-    return hours, hours * n * price
-
 # %% ../../nbs/52_hardware_and_schedule.ipynb #forward-flops
 def _forward_flops(
     c:TransformerConfig,  # the model's hyper-parameters
@@ -29,8 +16,9 @@ def _forward_flops(
     T_q:int,              # tokens of a target that the decoder reads, padding included
 ) -> float:               # FLOPs of one forward pass
     "FLOPs of the matrix products of `Transformer(c)`, two for each multiply-add."
+    d_k, d_v = c.head_dims
     def attention(T_q:int, T_k:int) -> int:
-        return 2 * c.h * sum(c.head_dims) * (c.d_model * (T_q + T_k) + T_q * T_k)
+        return 2 * c.h * (d_k + d_v) * (c.d_model * (T_q + T_k) + T_q * T_k)
     def feed_forward(T:int) -> int: return 2 * T * 2 * c.d_model * c.d_ff
     encoder_layer = attention(T_k, T_k) + feed_forward(T_k)
     decoder_layer = attention(T_q, T_q) + attention(T_q, T_k) + feed_forward(T_q)
@@ -50,7 +38,8 @@ def train_flops(
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #mfu
 PEAK_FLOPS = {                    # FLOP/s of one GPU
-    'K80':   2.8e12,         # the paper's rates, float32: notes to Table 2
+    # the paper's rates, float32: notes to Table 2
+    'K80':   2.8e12,         # one of a board's two GPUs; 4.4 in NVIDIA's, with boost
     'K40':   3.7e12,
     'M40':   6.0e12,
     'P100':  9.5e12,         # 10.6 in NVIDIA's data sheet for the SXM2 form
@@ -78,14 +67,19 @@ def training_memory(
 ) -> dict[str, float]:    # part → bytes
     """Memory of training in float32 by part, and the peak during a step. Attention
     weights are not counted: a fused kernel does not keep them."""
-    P, attention, add_norm = count_parameters(c), c.h * sum(c.head_dims), 3 * c.d_model
-    # attention: 2 in the encoder, 1 as memory
-    source = c.N * (3 * attention + c.d_ff + 2 * add_norm) + 2 * c.d_model
-    target = (c.N * (3 * attention + c.d_ff + 3 * add_norm) + 2 * c.d_model
-              + c.vocab_size)
+    P, (d_k, d_v) = count_parameters(c), c.head_dims
+    heads, add_norm = c.h * (d_k + d_v), 3 * c.d_model
+    # numbers for each position
+    self_attention = 2 * heads + add_norm
+    cross_attention, cross_source = heads + add_norm, heads
+    feed_forward = c.d_ff + add_norm
+    embedding = 2 * c.d_model
+    source = embedding + c.N * (self_attention + feed_forward + cross_source)
+    target = (embedding + c.N * (self_attention + cross_attention + feed_forward)
+              + c.vocab_size)                            # the loss
     m = dict(weights=4 * P, gradients=4 * P, adam=8 * P,
              activations=4 * B * (T_k * source + T_q * target),
-             logits=8 * B * T_q * c.vocab_size)
+             logits=2 * 4 * B * T_q * c.vocab_size)      # two gradients, float32
     return m | dict(peak=m['weights'] + m['adam']
                          + max(m['gradients'], m['activations'] + m['logits']))
 

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from annotated_transformer.analysis.hardware import (
-    GPU, PEAK_FLOPS, _expected_normal_max, _forward_flops, _step_times, _training_cost, mfu, train_flops, training_memory)
+    GPU, PEAK_FLOPS, _expected_normal_max, _forward_flops, _step_times, mfu, train_flops, training_memory)
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.model.transformer import Transformer
@@ -117,10 +117,6 @@ def test_launch_overhead_hides_the_faster_gpu():
         work = train_flops(presets[name], 1000, 25, 25), 4 * count_parameters(presets[name]), 8
         return sum(_step_times(*work, a100)) / sum(_step_times(*work, gpu))
     assert gain('base', h100) < 1.1 and gain('base', replace(h100, launch_overhead=0)) > 2.5 and gain('big', h100) > 2.5
-
-def test_training_cost_by_hand():
-    "10,000 steps of 3.6 s are ten hours."
-    assert _training_cost(3.6, 10_000, n=8, price=2.) == (10., 160.)
 
 def test_only_one_reading_of_the_batch_fits_the_gpus():
     "25,000 tokens for all eight P100s keep below their peak, for each they exceed it; base by its steps is 3.0e18 FLOPs."
