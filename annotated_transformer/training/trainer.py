@@ -33,6 +33,8 @@ from .train_step import (
     ModelWithLoss, _prefetch, train_step, validate)
 
 # %% ../../nbs/55c_training.ipynb #run-step
+#| code-fold: true
+#| code-summary: "_run_step: lines 1 and 2"
 def _dropout_seed(
     seed:int,      # of the recipe
     step:int,      # from 1
@@ -41,7 +43,7 @@ def _dropout_seed(
     """A seed for each recipe seed, step and process, within the 32 bits that PyTorch
     reads on a CPU. The factor is odd: at one step and process no two recipe seeds below
     2**32 give the same."""
-    return ((step << 12) + process ^ seed * 0x9e3779b1) % 2**32
+    return (((step << 12) + process) ^ (seed * 0x9e3779b1)) % 2**32
 
 def _run_step(
     recipe:Recipe,
