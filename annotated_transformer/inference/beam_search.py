@@ -86,6 +86,9 @@ def _advance_beams(
     log_prob, index = best.masked_fill(is_eos, -math.inf).topk(min(beam, best.size(1)))
     return (log_prob, parent.gather(1, index), token.gather(1, index)), finished
 
+# %% ../../nbs/61a_generation.ipynb #append-tokens
+#| code-fold: true
+#| code-summary: "_append_tokens: the prefixes that go on"
 def _append_tokens(
     ids:Tensor,              # prefixes (B, n, t)
     sources:Tensor,          # to keep, of the B (B',)
@@ -152,6 +155,8 @@ def _prepare_search(
     return models, limits.tolist()
 
 # %% ../../nbs/61a_generation.ipynb #search-loop
+#| code-fold: true
+#| code-summary: "_run_beam_search: the loop"
 def _run_beam_search(
     models:list[Seq2SeqModel],
     src:Tensor,                  # (B, T_k)
@@ -194,6 +199,8 @@ def _run_beam_search(
     return hypotheses
 
 # %% ../../nbs/61a_generation.ipynb #beam-search
+#| code-fold: true
+#| code-summary: "beam_search: arguments and result"
 _MAX_EXTRA_TOKENS = 50   # default of `max_extra_tokens`
 
 @torch.no_grad()
