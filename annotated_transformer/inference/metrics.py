@@ -17,6 +17,8 @@ from ..data.long_texts import _UNSPACED_LANGUAGES
 from ..data.moses import moses_lc
 
 # %% ../../nbs/61ab_scores.ipynb #split-hyphens
+#| code-fold: true
+#| code-summary: "_split_hyphens, _moses_split_hyphens and tokenized_bleu"
 def _split_hyphens(
     line:str,  # tokens joined by spaces
 ) -> str:
