@@ -86,9 +86,9 @@ def _advance_beams(
     log_prob, index = best.masked_fill(is_eos, -math.inf).topk(min(beam, best.size(1)))
     return (log_prob, parent.gather(1, index), token.gather(1, index)), finished
 
-# %% ../../nbs/61a_generation.ipynb #append-tokens
+# %% ../../nbs/61a_generation.ipynb #rule-out
 #| code-fold: true
-#| code-summary: "_append_tokens: the prefixes that go on"
+#| code-summary: "_append_tokens: new prefixes; _mask_log_probs: forbidden tokens"
 def _append_tokens(
     ids:Tensor,              # prefixes (B, n, t)
     sources:Tensor,          # to keep, of the B (B',)
@@ -99,10 +99,6 @@ def _append_tokens(
     prefixes = ids[sources].take_along_dim(parent[..., None], 1)
     beam_idx = (ids.size(1) * sources[:, None] + parent).flatten()
     return torch.cat([prefixes, token[..., None]], 2), beam_idx
-
-# %% ../../nbs/61a_generation.ipynb #rule-out
-#| code-fold: true
-#| code-summary: "_mask_log_probs: forbidden continuations"
 def _mask_log_probs(
     log_probs:Tensor,               # (B, n, V), changed in place
     suppress_tokens:list[int],      # bos and padding
@@ -202,7 +198,6 @@ def _run_beam_search(
 #| code-fold: true
 #| code-summary: "beam_search: arguments and result"
 _MAX_EXTRA_TOKENS = 50   # default of `max_extra_tokens`
-
 @torch.no_grad()
 def beam_search(
     models:Seq2SeqModel|list[Seq2SeqModel],  # a list is an ensemble
