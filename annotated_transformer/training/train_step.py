@@ -66,6 +66,8 @@ def _check_accelerator(accelerator:Accelerator) -> None:
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS, set the recipe's field of that name")
 
 # %% ../../nbs/55a_update.ipynb #model-with-loss
+#| code-fold: true
+#| code-summary: "ModelWithLoss: the module that is wrapped"
 class ModelWithLoss(nn.Module):
     """The module that accelerate wraps: since distributed training hooks only
     `forward`, it computes the loss there, or the metrics in evaluation mode."""
@@ -82,6 +84,8 @@ class ModelWithLoss(nn.Module):
         return (self.model.loss if self.training else self.model.metrics)(src, tgt)
 
 # %% ../../nbs/55a_update.ipynb #train-step
+#| code-fold: true
+#| code-summary: "train_step: the package's version"
 def train_step(
     wrapped_model:nn.Module,            # a `ModelWithLoss`, from accelerator.prepare
     optimizer:torch.optim.Optimizer,    # from accelerator.prepare
@@ -145,6 +149,8 @@ def validate(
     return loss / n, correct / n
 
 # %% ../../nbs/55a_update.ipynb #gradient-checkpointing
+#| code-fold: true
+#| code-summary: "enable_gradient_checkpointing"
 class _CheckpointedStack(Stack):
     "A `Stack` whose layers are recomputed in the backward pass."
     def __init__(self, stack:Stack):
