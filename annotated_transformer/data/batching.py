@@ -82,7 +82,7 @@ def _drop_empty_pairs(
 
 # %% ../../nbs/51c_batching.ipynb #cut-batches
 #| code-fold: true
-#| code-summary: "_split_into_batches: the same with arrays"
+#| code-summary: "_split_into_batches: where a batch ends"
 def _split_into_batches(
     src_len:np.ndarray,  # tokens of each source (n,), neighbours of similar length
     tgt_len:np.ndarray,  # decoder input length of each target (n,)
