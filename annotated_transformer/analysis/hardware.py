@@ -39,10 +39,10 @@ def train_flops(
 # %% ../../nbs/52_hardware_and_schedule.ipynb #mfu
 PEAK_FLOPS = {                    # FLOP/s of one GPU
     # the paper's rates, float32: notes to Table 2
-    'K80':   2.8e12,         # one of a board's two GPUs; 4.4 in NVIDIA's, with boost
+    'K80':   2.8e12,         # one of a board's two; 4.4 with boost (data sheet)
     'K40':   3.7e12,
     'M40':   6.0e12,
-    'P100':  9.5e12,         # 10.6 in NVIDIA's data sheet for the SXM2 form
+    'P100':  9.5e12,         # 10.6 with boost, SXM2 form (data sheet)
     # NVIDIA's data sheets, bfloat16 matrix products without sparsity, SXM form
     'A100':  312e12,
     'H100':  989e12,
