@@ -159,6 +159,12 @@ def test_a_compiler_and_mixed_precision_get_what_they_know():
     torch.manual_seed(0); assert torch.equal(compiled, F.dropout(x, .5))
     assert layer(x.bfloat16()).dtype == torch.bfloat16 and layer(x[:0]).shape == (0,)
 
+def test_dropout_keeps_one_byte_for_each_activation():
+    layer, x, kept = _FastDropout(nn.Dropout(.5)), torch.ones(1000, requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t): y = layer(x)
+    y.sum().backward()
+    assert [(t.dtype, t.numel()) for t in kept] == [(torch.bool, 1000)] and torch.equal(x.grad, y)
+
 def test_a_run_has_the_cheaper_dropout(tmp_path):
     recipe, out = get_recipe('demo', max_steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
     train(recipe, ('numbers', 'en', 'de'), out)
