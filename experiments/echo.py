@@ -1,5 +1,5 @@
-"""Section 2, one task for eleven systems: the target is the source, n random letters. And its second form: at each
-position of a line, predict what stood some places before. See nbs/library/analysis/echo.ipynb.
+"""Section 2, one task for eleven systems: the target is the source, n random letters; the LSTMN also with sinusoids added to its
+tokens. And its second form: at each position of a line, predict what stood some places before. See nbs/library/analysis/echo.ipynb.
 
 Adam with one cycle of the learning rate up to 0.01, at most 400 updates of 32 lines; a system that has predicted 20 batches
 in a row without an error is finished. Nothing is tuned for any system. Updates depend on no clock. Interrupted, the same command
@@ -10,13 +10,21 @@ continues; several with other --seeds may share the work.
 import argparse, json
 from pathlib import Path
 import torch
-from annotated_transformer.analysis.echo import draw_echo, echo_accuracy, _echo_logits, _lagged_loss, _lagged_model, _V
+from annotated_transformer.analysis.echo import draw_echo, echo_accuracy, _echo_logits, _lagged_loss, _lagged_model, _D, _SequenceEcho, _V
 from annotated_transformer.analysis.echo_systems import ECHO_SYSTEMS, _count_connections
+from annotated_transformer.background.self_attention import LSTMN
+from annotated_transformer.model.positional_encoding import positional_encoding
 from recording import ResultCache, provenance
 
 LENGTHS, SEEDS, UPDATES, PEAK = [8, 16], [0, 1, 2], 400, .01
 STACKS = {'convolutions': [1, 1, 1, 1], 'dilated convolutions': [1, 2, 4, 8], 'one layer of attention': []}
 LAGS = {'convolutions': [2, 4, 6, 8], 'dilated convolutions': [8, 16, 20, 24, 22, 23], 'one layer of attention': [2, 8, 16, 20, 22, 23]}
+
+class PlacedLSTMN(LSTMN):
+    "With sinusoids added to its tokens."
+    def forward(self, x): return super().forward(x + positional_encoding(*x.shape[1:]))
+
+MODELS = {name: system.model for name, system in ECHO_SYSTEMS.items()} | {'LSTMN with sinusoids': lambda n: _SequenceEcho(PlacedLSTMN(_D, _D))}
 
 def optimizer_of(model):
     optimizer = torch.optim.Adam(model.parameters(), PEAK)
@@ -30,7 +38,7 @@ def step(model, optimizer, schedule, loss):
 def learn(name, n, seed, updates):
     "Updates made, and the share of letters that are right in 1,000 new lines."
     torch.manual_seed(seed)
-    model = ECHO_SYSTEMS[name].model(n).train()
+    model = MODELS[name](n).train()
     optimizer, schedule = optimizer_of(model)
     faultless = done = 0
     while done < updates and faultless < 20:
@@ -68,11 +76,11 @@ def main(a):
     record = provenance('torch') | settings | dict(seeds=a.seeds) | {
         key: {name: {n: [run[key] for run in found] for n, found in by_length.items()} for name, by_length in runs.items()}
         for key in ('accuracy', 'updates_made')} | dict(
-        counts={name: counted(name) for name in runs}, lagged=lagged)
+        counts={name: counted(name) for name in runs if name in ECHO_SYSTEMS}, lagged=lagged)
     a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument('--systems', nargs='+', default=[*ECHO_SYSTEMS], choices=[*ECHO_SYSTEMS], metavar='NAME', help='default: all')
+p.add_argument('--systems', nargs='+', default=[*MODELS], choices=[*MODELS], metavar='NAME', help='default: all')
 p.add_argument('--seeds', type=int, nargs='+', default=SEEDS)
 p.add_argument('--no_lags', dest='lags', action='store_false', help='without the second form of the task')
 p.add_argument('--runs', type=Path, help='folder for what is finished; default runs/echo')
