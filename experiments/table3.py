@@ -1,9 +1,10 @@
 """Table 3 again: every row against base, many seeds, at a size for two processors or at the paper's.
 
 A run is written down when it is scored, in a file of its own, so that an interruption costs at most what the run at hand has not
-saved, and the same command goes on. Several processes may share the work; the one that finds all done writes the record. Base gets
-more seeds than the rows, since every row is compared with it; --second, once all first seeds are there, gives two more to the rows that
-they leave undecided. Runs of one seed share the order of their sentences. At the paper's size each run is started by `accelerate launch`.
+saved, and the same command goes on. Several processes may share the work; each writes the record of what is finished when it ends, with
+the rows that still lack seeds. Runs of one seed share the order of their sentences. At the paper's size each run is started by
+`accelerate launch`. The first table, untuned, was made at commit 16ba877 (two seeds a row, seven of base, two more for undecided rows).
+
 With --tune the place of the normalisation, the peak of the learning rate and the warm-up are chosen first, for all rows, by the
 validation loss of base with a seed of its own (equation 3's rate is 0.0051 here).
 
@@ -16,11 +17,12 @@ P_drop = 0.2 and eps_ls = 0.2; better are twice the d_model, P_drop = 0 (six epo
 positions differ by less than 0.03 nats; so do h = 4 and N = 4, too close for a verdict. h = 16 is worse by some 0.05. The rank
 correlation with the paper's effects is at least 0.5.
 
-    python experiments/table3.py --tune --seeds 5 --base_seeds 5 --data data/multi30k --out nbs/results/table3_tuned.json
+    python experiments/table3.py --tune --data data/multi30k --out nbs/results/table3_tuned.json
     python experiments/table3.py --scale paper --dry_run
-    python experiments/table3.py --scale paper --dataset wmt14 --data data/wmt14 --rows A,B --seeds 1 --base_seeds 1
+    python experiments/table3.py --scale paper --dataset wmt14 --data data/wmt14 --rows A,B --seeds 1
 """
 import argparse, json, os, subprocess, sys, time
+from itertools import takewhile
 from pathlib import Path
 from statistics import mean
 import torch
@@ -35,8 +37,7 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import ModelWithLoss, validate
 from annotated_transformer.utils.validation import NonFiniteError
-from annotated_transformer.analysis.table_3 import (
-    _effective_rank, TABLE_3, table3_recipe, _verdicts)
+from annotated_transformer.analysis.table_3 import _effective_rank, TABLE_3, table3_recipe
 from recording import add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -44,10 +45,8 @@ p.add_argument('--scale', choices=('mini', 'paper'), default='mini', help='size 
 add_corpus(p)
 p.add_argument('--data', help='folder of the corpus')
 p.add_argument('--rows', default='A,B,C,D,E', help="groups or rows to work at and to record, e.g. 'A,D_ls0'; base is always among them")
-p.add_argument('--seeds', type=int, default=2, help='of every row')
-p.add_argument('--base_seeds', type=int, default=7, help='of base')
+p.add_argument('--seeds', type=int, default=5, help='of every row, and of base')
 p.add_argument('--tune', action='store_true', help='choose norm, rate and warm-up of all rows by base')
-p.add_argument('--second', action='store_true', help='two more seeds for the rows that are undecided')
 p.add_argument('--runs', type=Path, default=Path('runs/table3'), help='folder of the runs')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 p.add_argument('--dry_run', action='store_true', help='check and estimate only; needs no data')
@@ -134,40 +133,28 @@ def main(a):
     name = '_'.join(a.corpus)
     store = a.runs / f'{name}_{a.scale}_parts'
     store.mkdir(parents=True, exist_ok=True)
-    said, settings, second = dict(scale=a.scale, corpus=name, changes=a.changes), store / 'settings.json', store / 'second.json'
+    said, settings = dict(scale=a.scale, corpus=name, changes=a.changes), store / 'settings.json'
     if not settings.exists(): write(settings, said)
     if (was := json.loads(settings.read_text())) != said: sys.exit(f'error: {store} was begun with {was}: choose another --runs')
     if a.tune: a.changes |= tune(store, a.runs, a)
     part = lambda row, seed: store / f'{row}-{seed}.json'
-    read = lambda row, seed: json.loads(part(row, seed).read_text())
-    first = lambda rows: [(row, seed) for seed in range(max(a.seeds, a.base_seeds)) for row in rows if seed < (a.base_seeds if row == 'base' else a.seeds)]
-    further = lambda: [(row, seed) for seed in (a.seeds, a.seeds + 1) for row in (json.loads(second.read_text()) if second.exists() else ())]
-    missing = lambda runs: [key for key in runs if not part(*key).exists()]
-    def work(todo):
-        for row, seed in todo:
-            if part(row, seed).exists(): continue
-            run, start = a.runs / f'{name}_{a.scale}_{row}_{seed}', time.time()
-            try: train_row(run, row, seed, a)
-            except RunLockedError:
-                print(f'{row}, seed {seed}: another process is at it', flush=True); continue
-            found = score(run, table3_recipe(row, a.scale, **a.changes | dict(seed=seed))) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
-            write(part(row, seed), found)
-            left = len(missing(todo))
-            print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)
-    work(first(rows))
-    everything = select_rows('A,B,C,D,E')
-    if a.second and not second.exists():          # decided once, over all rows, from the first seeds alone
-        if left := missing(first(everything)): sys.exit(f'error: --second: {len(left)} first runs are missing, e.g. {left[0]}')
-        losses = {row: [read(r, seed)['loss'] for r, seed in first(everything) if r == row] for row in TABLE_3}
-        write(second, [row for row, word in _verdicts(losses).items() if word == 'undecided'])
-    again = [key for key in further() if key[0] in rows]
-    work(again)
-    if left := missing(first(rows) + again):
-        print(f'done; {len(left)} runs are missing for the record, first {left[0]}'); return
-    runs = {row: [read(r, seed) for r, seed in first(rows) + again if r == row] for row in rows}
+    todo = [(row, seed) for seed in range(a.seeds) for row in rows]
+    missing = lambda: [key for key in todo if not part(*key).exists()]
+    for row, seed in todo:
+        if part(row, seed).exists(): continue
+        run, start = a.runs / f'{name}_{a.scale}_{row}_{seed}', time.time()
+        try: train_row(run, row, seed, a)
+        except RunLockedError:
+            print(f'{row}, seed {seed}: another process is at it', flush=True); continue
+        found = score(run, table3_recipe(row, a.scale, **a.changes | dict(seed=seed))) | dict(seed=seed, minutes=round((time.time() - start) / 60, 1))
+        write(part(row, seed), found)
+        left = len(missing())
+        print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)
+    runs = {row: [json.loads(part(row, seed).read_text()) for seed in takewhile(lambda seed: part(row, seed).exists(), range(a.seeds))] for row in rows}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=name, changes=a.changes,
-                  tuning=[json.loads(path.read_text()) for path in sorted(store.glob('tune-*.json'))], expected={row: TABLE_3[row].expected for row in rows}, second=sorted({row for row, _ in again}), runs=runs)
+                  tuning=[json.loads(path.read_text()) for path in sorted(store.glob('tune-*.json'))], expected={row: TABLE_3[row].expected for row in rows}, runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+    if left := missing(): print(f'{len(left)} runs are missing, first {left[0]}')
     for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))
 
 if __name__ == '__main__': main(read_arguments(p, 'table3_mini'))

@@ -137,6 +137,8 @@ def make_batches(
     return [batches[i] for i in rng.permutation(len(batches))]
 
 # %% ../../nbs/51c_batching.ipynb #pad
+#| code-fold: true
+#| code-summary: "_pad_batch: rows of an Arrow table into a rectangle"
 def _pad_batch(
     column:pa.ChunkedArray,  # rows of ids: a column of an Arrow table
     pad_id:int,              # id of the padding token
