@@ -1,8 +1,8 @@
 """Table 3 again: every row against base, many seeds, at a size for two processors or at the paper's.
 
 A run is written down when it is scored, in a file of its own, so that an interruption costs at most what the run at hand has not
-saved, and the same command goes on. Several processes may share the work; each writes the record of what is finished when it ends, with
-the rows that still lack seeds. Runs of one seed share the order of their sentences. At the paper's size each run is started by
+saved, and the same command goes on. Several processes may share the work; each writes the record of what is finished when it ends, and
+says how many runs are missing. Runs of one seed share the order of their sentences. At the paper's size each run is started by
 `accelerate launch`. The first table, untuned, was made at commit 16ba877 (two seeds a row, seven of base, two more for undecided rows).
 
 With --tune the place of the normalisation, the peak of the learning rate and the warm-up are chosen first, for all rows, by the
