@@ -8,7 +8,10 @@ continues; several with other --seeds may share the work.
 Which lags a stack learns: those that few of its layers must look back for, or those divisible by four? Predicted before lags 18 and 28:
 18 (two layers, not divisible by four) is learned, 28 (three layers, divisible by four) is not. And with 2,000 updates 28 and 22 are.
 
+Is it only the rate? The dilated stack also at lower peak rates, for lags of one, two and three layers (--rates).
+
     python experiments/echo.py --out nbs/results/echo.json      # some minutes on one thread
+    python experiments/echo.py --rates --out nbs/results/echo_rates.json        # likewise
 """
 import argparse, json
 from pathlib import Path
@@ -23,6 +26,7 @@ LENGTHS, SEEDS, UPDATES, PEAK = [8, 16], [0, 1, 2], 400, .01
 STACKS = {'convolutions': [1, 1, 1, 1], 'dilated convolutions': [1, 2, 4, 8], 'one layer of attention': []}
 LAGS = {'convolutions': [2, 4, 6, 8], 'dilated convolutions': [8, 16, 18, 20, 24, 28, 22, 23], 'one layer of attention': [2, 8, 16, 20, 22, 23]}
 LONGER, LONGER_LAGS = 2000, {'dilated convolutions': [28, 22]}     # more updates, for lags of three layers
+RATES, RATE_LAGS = [.003, .001], [16, 24, 28, 22]     # lower rates, for some of the lags
 
 class PlacedLSTMN(LSTMN):
     "With sinusoids added to its tokens."
@@ -30,9 +34,9 @@ class PlacedLSTMN(LSTMN):
 
 MODELS = {name: system.model for name, system in ECHO_SYSTEMS.items()} | {'LSTMN with sinusoids': lambda n: _SequenceEcho(PlacedLSTMN(_D, _D))}
 
-def optimizer_of(model, updates=UPDATES):
-    optimizer = torch.optim.Adam(model.parameters(), PEAK)
-    return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK, max(updates, UPDATES), pct_start=.1, cycle_momentum=False)
+def optimizer_of(model, updates=UPDATES, peak=PEAK):
+    optimizer = torch.optim.Adam(model.parameters(), peak)
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, peak, max(updates, UPDATES), pct_start=.1, cycle_momentum=False)
 
 def step(model, optimizer, schedule, loss):
     optimizer.zero_grad(); loss.backward()
@@ -53,11 +57,11 @@ def learn(name, n, seed, updates):
         done += 1
     return dict(updates_made=done, accuracy=echo_accuracy(model, draw_echo(n, 1000)))
 
-def learn_lag(stack, lag, seed, updates):
+def learn_lag(stack, lag, seed, updates, peak=PEAK):
     "Mean loss of the last ten updates, at each position of lines of 40, of the letter that stood `lag` places before."
     torch.manual_seed(seed)
     model, losses = _lagged_model(STACKS[stack]).train(), []
-    optimizer, schedule = optimizer_of(model, updates)
+    optimizer, schedule = optimizer_of(model, updates, peak)
     for _ in range(updates):
         loss = _lagged_loss(model, torch.randint(5, (16, 40)), lag)
         losses.append(loss.item())
@@ -68,8 +72,19 @@ def counted(name):
     torch.manual_seed(0)
     return {n: _count_connections(ECHO_SYSTEMS[name], n) for n in LENGTHS}
 
+def learn_rates(a):
+    "Losses of the dilated stack by peak rate and lag."
+    stack, cache = 'dilated convolutions', ResultCache(a.runs or Path('runs/echo_rates' + '_tiny' * a.tiny), dict(updates=5 if a.tiny else UPDATES))
+    loss = {peak: {lag: [cache.get_or_compute(f'lag {lag}, rate {peak}, seed {seed}', lambda: learn_lag(stack, lag, seed, 5 if a.tiny else UPDATES, peak))['loss']      # noqa: B023
+                         for seed in a.seeds] for lag in RATE_LAGS} for peak in RATES}
+    return provenance('torch') | dict(stack=stack, updates=UPDATES, seeds=a.seeds, loss=loss)
+
 def main(a):
     torch.set_num_threads(1)
+    if a.rates:
+        record = learn_rates(a)
+        if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
+        return
     settings = dict(lengths=LENGTHS, updates=5 if a.tiny else UPDATES, batch_size=32, letters=_V - 3, peak_lr=PEAK)
     cache = ResultCache(a.runs or Path('runs/echo' + '_tiny' * a.tiny), settings)
     runs = {name: {n: [cache.get_or_compute(f'{name}, n = {n}, seed {seed}', lambda: learn(name, n, seed, settings['updates']))      # noqa: B023
@@ -89,6 +104,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument('--systems', nargs='+', default=[*MODELS], choices=[*MODELS], metavar='NAME', help='default: all')
 p.add_argument('--seeds', type=int, nargs='+', default=SEEDS)
 p.add_argument('--no_lags', dest='lags', action='store_false', help='without the second form of the task')
+p.add_argument('--rates', action='store_true', help='the second form only, at lower rates')
 p.add_argument('--runs', type=Path, help='folder for what is finished; default runs/echo')
 p.add_argument('--out', type=Path, help='the record, a JSON file')
 p.add_argument('--tiny', action='store_true', help='a trial of seconds: five updates, nothing to keep')
