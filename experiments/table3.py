@@ -152,7 +152,7 @@ def main(a):
         print(f"{row}, seed {seed}: loss {found['loss']:.4f}, {found['minutes']} minutes; {left} runs left, about {left * found['minutes'] / 60:.1f} h", flush=True)
     runs = {row: [json.loads(part(row, seed).read_text()) for seed in takewhile(lambda seed: part(row, seed).exists(), range(a.seeds))] for row in rows}
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu', 'scipy') | dict(scale=a.scale, corpus=name, changes=a.changes,
-                  tuning=[json.loads(path.read_text()) for path in sorted(store.glob('tune-*.json'))], expected={row: TABLE_3[row].expected for row in rows}, runs=runs)
+                  tuning=[json.loads(path.read_text()) for path in sorted(store.glob('tune-*.json'))], runs=runs)
     if a.out: a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
     if left := missing(): print(f'{len(left)} runs are missing, first {left[0]}')
     for row, found in runs.items(): print(f'{row:<10}', ' '.join(f"{r['loss']:.4f}" for r in found))

@@ -58,17 +58,16 @@ def _tost_p(
 #| code-summary: "_verdicts: the four phrases as code"
 def _verdicts(
     losses:dict[str, Sequence[float]],     # row → loss of each seed; with 'base'
+    expected:dict[str, str],               # row → 'worse', 'better' or 'alike'
     margin:float=.03,                      # of equivalence, nats
-    expected:dict[str, str]|None=None,     # row → 'worse', 'better' or 'alike'
 ) -> dict[str, str]:
-    """Compare every row with its expectation, that of `TABLE_3` if None. Returns row →
-    'as expected', 'the other way', 'no difference that matters' or 'undecided'."""
+    """Compare every row with its expectation. Returns row → 'as expected', 'the other
+    way', 'no difference that matters' or 'undecided'."""
     results = {}
     for row, (_, low, high) in _dunnett_intervals(losses).items():
         effect = 'worse' if low > 0 else 'better' if high < 0 else None
         equivalent = _tost_p(losses, row, margin) < .025
-        expectation = expected[row] if expected else TABLE_3[row].expected
-        if effect == expectation or expectation == 'alike' and equivalent:
+        if effect == expected[row] or expected[row] == 'alike' and equivalent:
             results[row] = 'as expected'
         elif effect and not equivalent: results[row] = 'the other way'
         elif equivalent: results[row] = 'no difference that matters'

@@ -23,28 +23,27 @@ class _Table3Row:
     ppl: float       # perplexity per token on newstest2013, as printed
     bleu: float      # on newstest2013, as printed
     overrides: dict  # changes of the recipe `table3_mini`
-    expected: str    # loss compared with base: 'worse', 'better' or 'alike'
 
 TABLE_3 = {
-    'base':      _Table3Row(4.92, 25.8, {},                 'alike'),
-    'A_h1':      _Table3Row(5.29, 24.9, dict(h=1),          'worse'),
-    'A_h4':      _Table3Row(5.00, 25.5, dict(h=4),          'alike'),
-    'A_h16':     _Table3Row(4.91, 25.8, dict(h=16),         'alike'),
-    'A_h32':     _Table3Row(5.01, 25.4, dict(h=32),         'worse'),
-    'B_dk16':    _Table3Row(5.16, 25.1, dict(d_k=3),        'worse'),
-    'B_dk32':    _Table3Row(5.01, 25.4, dict(d_k=6),        'worse'),
-    'C_N2':      _Table3Row(6.11, 23.7, dict(N=1),          'worse'),
-    'C_N4':      _Table3Row(5.19, 25.3, dict(N=2),          'worse'),
-    'C_N8':      _Table3Row(4.88, 25.5, dict(N=4),          'better'),
-    'C_d256':    _Table3Row(5.75, 24.5, dict(d_model=48),   'worse'),
-    'C_d1024':   _Table3Row(4.66, 26.0, dict(d_model=192),  'better'),
-    'C_dff1024': _Table3Row(5.12, 25.4, dict(d_ff=192),     'worse'),
-    'C_dff4096': _Table3Row(4.75, 26.2, dict(d_ff=768),     'better'),
-    'D_drop0':   _Table3Row(5.77, 24.6, dict(P_drop=0.0),   'better'),
-    'D_drop0.2': _Table3Row(4.95, 25.5, dict(P_drop=0.2),   'worse'),
-    'D_ls0':     _Table3Row(4.67, 25.3, dict(eps_ls=0.0),   'better'),
-    'D_ls0.2':   _Table3Row(5.47, 25.7, dict(eps_ls=0.2),   'worse'),
-    'E_learned': _Table3Row(4.92, 25.7, dict(positions='learned'), 'alike'),
+    'base':      _Table3Row(4.92, 25.8, {}),
+    'A_h1':      _Table3Row(5.29, 24.9, dict(h=1)),
+    'A_h4':      _Table3Row(5.00, 25.5, dict(h=4)),
+    'A_h16':     _Table3Row(4.91, 25.8, dict(h=16)),
+    'A_h32':     _Table3Row(5.01, 25.4, dict(h=32)),
+    'B_dk16':    _Table3Row(5.16, 25.1, dict(d_k=3)),
+    'B_dk32':    _Table3Row(5.01, 25.4, dict(d_k=6)),
+    'C_N2':      _Table3Row(6.11, 23.7, dict(N=1)),
+    'C_N4':      _Table3Row(5.19, 25.3, dict(N=2)),
+    'C_N8':      _Table3Row(4.88, 25.5, dict(N=4)),
+    'C_d256':    _Table3Row(5.75, 24.5, dict(d_model=48)),
+    'C_d1024':   _Table3Row(4.66, 26.0, dict(d_model=192)),
+    'C_dff1024': _Table3Row(5.12, 25.4, dict(d_ff=192)),
+    'C_dff4096': _Table3Row(4.75, 26.2, dict(d_ff=768)),
+    'D_drop0':   _Table3Row(5.77, 24.6, dict(P_drop=0.0)),
+    'D_drop0.2': _Table3Row(4.95, 25.5, dict(P_drop=0.2)),
+    'D_ls0':     _Table3Row(4.67, 25.3, dict(eps_ls=0.0)),
+    'D_ls0.2':   _Table3Row(5.47, 25.7, dict(eps_ls=0.2)),
+    'E_learned': _Table3Row(4.92, 25.7, dict(positions='learned')),
 }
 
 # %% ../../nbs/62a_variations.ipynb #row-label
