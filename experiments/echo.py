@@ -8,7 +8,9 @@ continues; several with other --seeds may share the work.
 Which lags a stack learns: those that few of its layers must look back for, or those divisible by four? Predicted before lags 18 and 28:
 18 (two layers, not divisible by four) is learned, 28 (three layers, divisible by four) is not. And with 2,000 updates 28 and 22 are.
 
-Is it only the rate? The dilated stack also at lower peak rates, for lags of one, two and three layers (--rates).
+Is it only the rate? The dilated stack also at lower peak rates, for lags of one, two and three layers (--rates); and at the lowest for
+2,000 updates, for lags of three and four layers. Predicted before these: 22 (three layers, four ways) is learned by two seeds of three or
+more, 28 (three layers) leaves chance with one or more, 23 (four layers) with none.
 
     python experiments/echo.py --out nbs/results/echo.json      # some minutes on one thread
     python experiments/echo.py --rates --out nbs/results/echo_rates.json        # likewise
@@ -27,6 +29,7 @@ STACKS = {'convolutions': [1, 1, 1, 1], 'dilated convolutions': [1, 2, 4, 8], 'o
 LAGS = {'convolutions': [2, 4, 6, 8], 'dilated convolutions': [8, 16, 18, 20, 24, 28, 22, 23], 'one layer of attention': [2, 8, 16, 20, 22, 23]}
 LONGER, LONGER_LAGS = 2000, {'dilated convolutions': [28, 22]}     # more updates, for lags of three layers
 RATES, RATE_LAGS = [.003, .001], [16, 24, 28, 22]     # lower rates, for some of the lags
+SLOW_LAGS = [22, 28, 23]                              # more updates at the lowest of these rates
 
 class PlacedLSTMN(LSTMN):
     "With sinusoids added to its tokens."
@@ -75,9 +78,13 @@ def counted(name):
 def learn_rates(a):
     "Losses of the dilated stack by peak rate and lag."
     stack, cache = 'dilated convolutions', ResultCache(a.runs or Path('runs/echo_rates' + '_tiny' * a.tiny), dict(updates=5 if a.tiny else UPDATES))
-    loss = {peak: {lag: [cache.get_or_compute(f'lag {lag}, rate {peak}, seed {seed}', lambda: learn_lag(stack, lag, seed, 5 if a.tiny else UPDATES, peak))['loss']      # noqa: B023
-                         for seed in a.seeds] for lag in RATE_LAGS} for peak in RATES}
-    return provenance('torch') | dict(stack=stack, updates=UPDATES, seeds=a.seeds, loss=loss)
+    def losses(lag, peak, updates=UPDATES):
+        key = f'lag {lag}, rate {peak}' + f', {updates} updates' * (updates != UPDATES)
+        return [cache.get_or_compute(f'{key}, seed {seed}', lambda: learn_lag(stack, lag, seed, 5 if a.tiny else updates, peak))['loss']      # noqa: B023
+                for seed in a.seeds]
+    loss = {peak: {lag: losses(lag, peak) for lag in RATE_LAGS} for peak in RATES}
+    longer = dict(peak_lr=min(RATES), updates=LONGER, loss={lag: losses(lag, min(RATES), LONGER) for lag in SLOW_LAGS})
+    return provenance('torch') | dict(stack=stack, updates=UPDATES, seeds=a.seeds, loss=loss, longer=longer)
 
 def main(a):
     torch.set_num_threads(1)
