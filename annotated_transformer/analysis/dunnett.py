@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 import numpy as np
 from scipy import stats
-from .table_3 import TABLE_3
 
 # %% ../../nbs/lab/untuned_table_3.ipynb #against-base
 #| code-fold: true
