@@ -1,10 +1,12 @@
 "Experiments that are interrupted continue: what was finished stays, and the run at hand resumes from its last checkpoint."
+import io
 import json
 import os
 import runpy
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -102,3 +104,59 @@ def test_an_interrupted_dry_run_of_wmt14_ends_like_a_whole_one(wmt14, tmp_path, 
     for name in 'two', 'one': assert wmt14(*args(name))[0] == 0
     assert len((tmp_path / 'two/pieces.jsonl').read_text().splitlines()) == 2
     assert (tmp_path / 'two/model.safetensors').read_bytes() == (tmp_path / 'one/model.safetensors').read_bytes()
+
+TED_TEST = ['Sie kam. Er ging.', 'Wir\u2028sind', 'da', "Das ist's", 'Ende'], ['She came. He went.', 'We\u2028are', 'there', 'That’s it', 'The end']
+
+@pytest.fixture
+def iwslt14(tmp_path, monkeypatch, capfd):
+    "The script, on an archive of the public one's form: 50 pairs to train on, four that are filtered out, five to test."
+    monkeypatch.syspath_prepend(str(ROOT / 'experiments'))
+    def start(*args):
+        monkeypatch.setattr(sys, 'argv', ['experiments/iwslt14.py', '--out', str(tmp_path / 'out'), *args])
+        script, status = runpy.run_path('experiments/iwslt14.py'), 0
+        capfd.readouterr()
+        try:
+            with script['_exit_on_user_error'](): script['main'](script['p'].parse_args())
+        except SystemExit as e: status = e.code
+        return status, *capfd.readouterr()
+    def write(name='de-en.tgz', leave_out='', shorter=''):
+        files = {}
+        for side, lang in enumerate(('de', 'en')):
+            filtered = [('kurz', 'much longer'), ('', 'nothing'), ('a ' * 176, 'a ' * 176), ('eins zwei drei vier', 'one two three four five six seven')]
+            lines = ['<url>http://x</url>', '<talkid>1</talkid>', '<title>Titel &amp;</title>', '<description>Text</description>', *[pair[side] for pair in filtered],
+                     *[f'{("Satz", "Sentence")[side]} {i}' for i in range(48)]]
+            files[f'train.tags.de-en.{lang}'] = lines
+            for i, part in enumerate(('TED.dev2010', 'TEDX.dev2012', 'TED.tst2010', 'TED.tst2011', 'TED.tst2012')):
+                files[f'IWSLT14.{part}.de-en.{lang}.xml'] = ['<?xml version="1.0"?>', '<doc docid="1">', f'<seg id="1"> {TED_TEST[side][i]} </seg>', '</doc>']
+        with tarfile.open(tmp_path / name, 'w:gz') as archive:
+            for file, lines in files.items():
+                if file == leave_out: continue
+                data = ''.join(line + '\n' for line in lines[:-1 if file == shorter else None]).encode()
+                (info := tarfile.TarInfo(f'de-en/{file}')).size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+        return str(tmp_path / name)
+    return start, write
+
+def test_iwslt14_is_prepared_as_by_fairseq(iwslt14, tmp_path):
+    "Tokens before small letters, one line a sentence, every 23rd of the kept pairs in validation."
+    start, write = iwslt14
+    status, out, err = start('--archive', write())
+    assert status == 0 and 'train: 48 pairs (160,239 expected)' in out and 'valid: 2 pairs' in out and 'test: 5 pairs' in out, err
+    text = {name: (tmp_path / f'out/{name}').read_text().split('\n')[:-1] for name in ('train.de', 'train.en', 'valid.en', 'test.de', 'test.en')}
+    assert text['test.de'] == ['sie kam . er ging .', 'wir sind', 'da', 'das ist &apos; s', 'ende']
+    assert text['test.en'] == ['she came . he went .', 'we are', 'there', 'that &apos;s it', 'the end']
+    assert text['train.de'][:2] == ['titel &amp; amp ;', 'text'] and len(text['train.de']) == len(text['train.en']) == 48
+    assert text['valid.en'] == ['sentence 20', 'sentence 43']                          # the 23rd and 46th after two lines of the talk
+
+def test_iwslt14_refuses_in_one_line(iwslt14, tmp_path):
+    start, write = iwslt14
+    (tmp_path / 'no.tgz').write_text('text')
+    whole = Path(write('whole.tgz')).read_bytes()
+    (tmp_path / 'cut.tgz').write_bytes(whole[:len(whole) // 2])
+    for archive, message in ((str(tmp_path / 'none.tgz'), 'none.tgz does not exist'), (str(tmp_path / 'no.tgz'), 'no.tgz is no archive de-en.tgz'),
+                             (str(tmp_path / 'cut.tgz'), 'cut.tgz is no archive de-en.tgz'),
+                             (write('a.tgz', leave_out='train.tags.de-en.en'), 'a.tgz: no file de-en/train.tags.de-en.en'),
+                             (write('b.tgz', shorter='train.tags.de-en.en'), 'b.tgz: train.tags.de-en.de has 54 lines of text, train.tags.de-en.en 53')):
+        status, out, err = start('--archive', archive)
+        assert status == 1 and err.startswith('error: ') and message in err and err.count('\n') == 1, (archive, err)
+    assert not [*(tmp_path / 'out').iterdir()]
