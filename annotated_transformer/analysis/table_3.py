@@ -65,6 +65,8 @@ def _row_label(
     return f'${_SYMBOLS[field]} = {ours:g}$' + f' (paper {theirs})' * (row[0] in 'BC')
 
 # %% ../../nbs/62a_variations.ipynb #recipe
+#| code-fold: true
+#| code-summary: "table3_recipe: the recipe of a row"
 def table3_recipe(
     row:str,              # of `TABLE_3`
     scale:str='mini',     # or 'paper'
