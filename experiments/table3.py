@@ -11,6 +11,7 @@ validation loss of base with a seed of its own (equation 3's rate is 0.0051 here
 Planned around the tuned base, all else as in the first runs: five seeds of every row, paired with base's, and verdicts by the rule of
 `analysis.statistics`. A run takes some 10 minutes of a thread, so rows are cut, never seeds, in the order of their worth:
 E_learned, A_h1, B_dk16, A_h32, C_N2, C_N4, D_drop0, D_ls0; then C_N8, C_d256, C_d1024, B_dk32 and the others (95 runs, 16 hours).
+Cut later, before any run of theirs: A_h4, A_h16, D_drop0.2 and D_ls0.2, of which the paper's text says nothing (20 runs, 4 hours).
 Predicted before these runs, with the first table and two seeds of pre-norm's depth known: the best base has pre-norm and equation 3's
 rate or twice it. By their loss, worse than base are h = 1, h = 32, d_k = 3, d_k = 6, N = 1, N = 2, half the d_model, half the d_ff,
 P_drop = 0.2 and eps_ls = 0.2; better are twice the d_model, P_drop = 0 (six epochs give it nothing to prevent) and eps_ls = 0. Learned
