@@ -78,7 +78,7 @@ def main(a):
         except OSError as e: raise UserError(f'{URL} cannot be downloaded ({getattr(e, "reason", e)}): give a copy as --archive') from None
     try:
         with tarfile.open(path) as archive: splits = prepare(archive)
-    except (tarfile.TarError, EOFError, zlib.error) as e: raise UserError(f'{path} is no archive de-en.tgz: {e}') from None
+    except (tarfile.TarError, EOFError, zlib.error) as e: raise UserError(f'{path} is no whole archive de-en.tgz ({e}): delete it, or give a copy as --archive') from None
     for name, pairs in splits.items():
         for lang, lines in zip(LANGS, zip(*pairs)): atomic_write_text(out / f'{name}.{lang}', ''.join(line + '\n' for line in lines))
         print(f'{name}: {len(pairs):,} pairs ({EXPECTED[name]:,} expected)')

@@ -153,8 +153,8 @@ def test_iwslt14_refuses_in_one_line(iwslt14, tmp_path):
     (tmp_path / 'no.tgz').write_text('text')
     whole = Path(write('whole.tgz')).read_bytes()
     (tmp_path / 'cut.tgz').write_bytes(whole[:len(whole) // 2])
-    for archive, message in ((str(tmp_path / 'none.tgz'), 'none.tgz does not exist'), (str(tmp_path / 'no.tgz'), 'no.tgz is no archive de-en.tgz'),
-                             (str(tmp_path / 'cut.tgz'), 'cut.tgz is no archive de-en.tgz'),
+    for archive, message in ((str(tmp_path / 'none.tgz'), 'none.tgz does not exist'), (str(tmp_path / 'no.tgz'), 'no.tgz is no whole archive de-en.tgz'),
+                             (str(tmp_path / 'cut.tgz'), 'cut.tgz is no whole archive de-en.tgz'),
                              (write('a.tgz', leave_out='train.tags.de-en.en'), 'a.tgz: no file de-en/train.tags.de-en.en'),
                              (write('b.tgz', shorter='train.tags.de-en.en'), 'b.tgz: train.tags.de-en.de has 54 lines of text, train.tags.de-en.en 53')):
         status, out, err = start('--archive', archive)
