@@ -7,8 +7,8 @@ loss has not fallen for four epochs, at most EPOCHS. The mean of the last five c
 and α 0.6; every fourth epoch the validation captions are translated greedily, so that quality can be read at any cost.
 The cost of a step is counted, and measured on one thread of this machine.
 
-Predicted before any of these runs, BLEU at convergence: RNN 28, RNN + attention 35, ByteNet 33, ConvS2S 38, Transformer 38, pre-norm
-Transformer 39. The paper's claim has two parts: at convergence the Transformer (of the two norms the one with the lower loss in
+Predicted before any of these runs, BLEU at convergence: RNN 28, RNN + attention 35, ByteNet 33, ConvS2S 38, post-norm Transformer 38,
+pre-norm Transformer 39. The paper's claim has two parts: at convergence the Transformer (of the two norms the one with the lower loss in
 tuning) is ahead of the best other system (by the loss in tuning) on the test captions, and at equal training FLOPs, those of the
 system that has spent less at its end, it is ahead by greedy BLEU on the validation captions. Half a BLEU is the smallest difference
 that matters, five seeds, paired. Predicted: confirmed at convergence, undecided at equal FLOPs, where ConvS2S learns faster at first.
@@ -43,7 +43,7 @@ from recording import ResultCache, provenance
 
 SYSTEMS = {          # recipe, and the width that gives about four million parameters
     'RNN + attention': ('rnn_attention_tiny', {}), 'RNN': ('rnn_tiny', {}), 'ByteNet': ('bytenet_tiny', dict(d_model=208)), 'ConvS2S': ('convs2s_tiny', {}),
-    'Transformer': ('transformer_tiny', dict(d_model=192, d_ff=768)), 'pre-norm Transformer': ('transformer_tiny', dict(d_model=192, d_ff=768, norm='pre'))}
+    'post-norm Transformer': ('transformer_tiny', dict(d_model=192, d_ff=768)), 'pre-norm Transformer': ('transformer_tiny', dict(d_model=192, d_ff=768, norm='pre'))}
 RATES, DROPOUTS, WARMUPS = (1e-3, 3e-3, 1e-2, 3e-2), (.1, .2, .3), (400, 1600)
 TUNING_SEED, TUNE_START, TUNE, EPOCHS, SEEDS = 100, 5, 15, 32, 5      # epochs
 LENGTH_BIN_EDGES = [0, 9, 11, 13, 16, 100]          # words of the source
@@ -85,7 +85,7 @@ def run_one(a, system, epochs, seed, final, **changes):
 
 def step_costs(a, device, rounds):
     "Arithmetic and time of a step of every system, on the same batches, in turns."
-    data = load_batches(a.runs / 'prepared Transformer/data/train', 4096, 0, 0)
+    data = load_batches(a.runs / 'prepared pre-norm Transformer/data/train', 4096, 0, 0)
     batches = [tuple(t.to(device) for t in data[i]) for i in range(rounds + 1)]
     torch.manual_seed(0)
     models = {s: build_model((r := recipe_of(s)).architecture, r.model).to(device).train() for s in SYSTEMS}

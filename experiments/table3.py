@@ -38,7 +38,7 @@ from annotated_transformer.training.trainer import train
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.training.train_step import ModelWithLoss, validate
 from annotated_transformer.utils.validation import NonFiniteError
-from annotated_transformer.analysis.table_3 import _effective_rank, TABLE_3, table3_recipe
+from annotated_transformer.analysis.table_3 import TABLE_3, table3_recipe
 from recording import add_corpus, provenance, read_arguments
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,6 +76,15 @@ def estimate(rows, a, length=30, gpus=8, card='A100', share=.4):
         print(f'{row:<10} {count_parameters(r.model):>10,} {steps:>8,} {memory / 2**30:>8.2f} GiB {flops:>8.1e} '
               f'{flops / (gpus * PEAK_FLOPS[card] * share) / 3600:>8.3f}')
 
+def effective_rank(weights):
+    """How many directions the scores behind attention weights use (…, T_q, T_k), nothing masked: exp of the entropy of the normalised squared
+    singular values, at most d_k. (Roy and Vetterli, 2007, do not square them; squares weigh the large ones more.)"""
+    scores = weights.clamp_min(1e-20).log()
+    scores = scores - scores.mean(-1, keepdim=True)       # the softmax ignores the mean
+    share = torch.linalg.svdvals(scores).square()
+    share = share / share.sum(-1, keepdim=True)
+    return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()
+
 @torch.no_grad()
 def attention_statistics(model, run, n=20, least=16):
     "Of the encoder's heads over n validation sentences: how many singular values their scores use, and their largest weight."
@@ -84,7 +93,7 @@ def attention_statistics(model, run, n=20, least=16):
     for ids in [ids for ids in load_from_disk(run / 'data/valid')['src'] if len(ids) >= least][:n]:
         model.encode(torch.tensor([ids]))
         weights = torch.cat([m.attn_weights[0] for m in heads])            # (N h, T, T)
-        rank.append(_effective_rank(weights).mean().item()); largest.append(weights.amax(-1).mean().item())
+        rank.append(effective_rank(weights).mean().item()); largest.append(weights.amax(-1).mean().item())
     return dict(score_rank=mean(rank), largest_weight=mean(largest))
 
 def train_row(run, row, seed, a):

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch.testing import assert_close
 
 from annotated_transformer.data.number_names import number_speller
 from helpers import EN_DE, ROOT, cli_args, number_lines, snapshot_dir, write_files
@@ -28,6 +30,19 @@ def grid(tmp_path):
                                  *cli_args(SMALL), '--runs', str(tmp_path / runs), '--out', str(tmp_path / f'{runs}.json')],
                                 cwd=Path(__file__).parent.parent, env=os.environ | {'OMP_NUM_THREADS': '1'}, stderr=subprocess.PIPE, text=True)
     return start
+
+def test_effective_rank(monkeypatch):
+    "Equal singular values count fully, unequal ones by their entropy; the softmax hides nothing but a constant for each row."
+    monkeypatch.syspath_prepend(str(ROOT / 'experiments'))
+    effective_rank = runpy.run_path(str(ROOT / 'experiments/table3.py'))['effective_rank']
+    torch.manual_seed(0)
+    turned = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
+    centred = torch.linalg.qr((torch.eye(8) - 1 / 8).double())[0][:, :7]     # columns that sum to zero
+    assert_close(centred.sum(0), torch.zeros(7).double())
+    assert effective_rank((turned[:, :5] @ centred[:, :5].T).softmax(-1)).item() == pytest.approx(5)
+    uneven = turned[:, :2] * torch.tensor([3, 1]).sqrt() @ centred[:, :2].T  # shares ¾ and ¼
+    assert effective_rank(uneven.softmax(-1)).item() == pytest.approx(.75 ** -.75 * .25 ** -.25)
+    assert effective_rank((torch.randn(3, 8, 2) @ torch.randn(3, 2, 8)).softmax(-1)).max() < 3
 
 @pytest.mark.nightly
 def test_a_killed_grid_goes_on(grid, tmp_path):

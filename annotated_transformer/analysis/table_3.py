@@ -6,11 +6,8 @@
 __all__ = ['TABLE_3', 'table3_recipe']
 
 # %% ../../nbs/62a_variations.ipynb #imports
-import math
 from dataclasses import dataclass
 from typing import Any
-import torch
-from torch import Tensor
 from ..recipe import Recipe, get_recipe
 from ..utils.validation import UserError
 
@@ -80,18 +77,3 @@ def table3_recipe(
         raise ValueError(f"scale={scale!r}: use 'mini' or 'paper'")
     if scale == 'paper': return get_recipe(row, **overrides)
     return get_recipe('table3_mini', **TABLE_3[row].overrides | overrides)
-
-# %% ../../nbs/62a_variations.ipynb #score-rank
-#| code-fold: true
-#| code-summary: "_effective_rank: how many directions the scores use"
-def _effective_rank(
-    weights:Tensor,      # (…, T_q, T_k), rows sum to one, nothing masked
-) -> Tensor:             # (…,)
-    """Effective rank of the scores behind attention weights: exp of the entropy of the
-    normalised squared singular values. At most d_k. (Roy and Vetterli, 2007, do not
-    square them; squares weigh the large ones more.)"""
-    scores = weights.clamp_min(1e-20).log()
-    scores = scores - scores.mean(-1, keepdim=True)   # the softmax ignores the mean
-    share = torch.linalg.svdvals(scores).square()
-    share = share / share.sum(-1, keepdim=True)
-    return (-share * share.clamp_min(1e-20).log()).sum(-1).exp()

@@ -1,12 +1,9 @@
-"""Table 3 in miniature: its recipes, its names of rows, and the effective rank of hand-made scores."""
+"""Table 3 in miniature: its recipes and its names of rows."""
 import math
 
 import pytest
-import torch
-from torch.testing import assert_close
 
-from annotated_transformer.analysis.table_3 import (
-    TABLE_3, _effective_rank, _row_label, table3_recipe)
+from annotated_transformer.analysis.table_3 import TABLE_3, _row_label, table3_recipe
 from annotated_transformer.model.config import presets
 from annotated_transformer.utils.validation import UserError
 
@@ -32,17 +29,6 @@ def test_unknown_rows_and_scales():
     "What is refused is named."
     with pytest.raises(UserError, match="unknown row 'F' of Table 3: use one of base, A_h1"): table3_recipe('F')
     with pytest.raises(ValueError, match="scale='huge': use 'mini' or 'paper'"): table3_recipe('base', 'huge')
-
-def test_effective_rank():
-    "Equal singular values count fully, unequal ones by their entropy; the softmax hides nothing but a constant for each row."
-    torch.manual_seed(0)
-    turned = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
-    centred = torch.linalg.qr((torch.eye(8) - 1 / 8).double())[0][:, :7]     # columns that sum to zero
-    assert_close(centred.sum(0), torch.zeros(7).double())
-    assert _effective_rank((turned[:, :5] @ centred[:, :5].T).softmax(-1)).item() == pytest.approx(5)
-    uneven = turned[:, :2] * torch.tensor([3, 1]).sqrt() @ centred[:, :2].T  # shares ¾ and ¼
-    assert _effective_rank(uneven.softmax(-1)).item() == pytest.approx(.75 ** -.75 * .25 ** -.25)
-    assert _effective_rank((torch.randn(3, 8, 2) @ torch.randn(3, 2, 8)).softmax(-1)).max() < 3
 
 def test_names_of_rows():
     "By our value; a figure adds the paper's where it differs."
