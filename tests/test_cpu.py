@@ -16,6 +16,7 @@ from annotated_transformer import cpu as processors
 from annotated_transformer.cpu import _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, _is_onednn_available, optimize_for_training
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.layers import Stack
+from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory, load_model
@@ -129,6 +130,32 @@ def test_everything_else_goes_the_usual_way(used):
     hooked.register_forward_hook(lambda *_: None)
     for layer in Own(2, 2), hooked, computed: assert by_onednn(nn.Sequential(layer))[0] is layer
 
+def test_a_layer_with_and_without_gradients_and_without_rows():
+    "Outputs equal those of nn.Linear, also for a batch of no rows."
+    torch.manual_seed(0)
+    layer, x = nn.Linear(512, 1000), torch.randn(5, 60, 512)
+    fast = _OneDNNLinear(deepcopy(layer))
+    assert_close(fast(x), layer(x))
+    with torch.no_grad():
+        assert_close(fast(x), layer(x))
+        assert fast(x[:, :0]).shape == (5, 0, 1000)
+
+@pytest.mark.parametrize('d_in, d_out', [(512, 2048), (2048, 512), (128, 10_000), (64, 32)])
+def test_gradients_of_every_shape_and_memory_order(d_in, d_out):
+    "Gradients of strided inputs and of expanded gradients equal F.linear's; they are contiguous and repeat to the bit."
+    torch.manual_seed(0)
+    def gradients(product, tensors, grad):
+        leaves = [t.detach().clone().requires_grad_() for t in tensors]
+        y = product(*leaves)
+        return torch.autograd.grad(y, leaves, grad.expand_as(y))
+    x, W, b = torch.randn(3, 100, d_in), torch.randn(d_out, d_in), torch.randn(d_out)
+    for part, g in (x, torch.randn(3, 100, d_out)), (x[:, ::2], torch.tensor(.5)):
+        onednn = _OneDNNLinearFunction.apply
+        ours, again, usual = (gradients(product, (part, W, b), g) for product in (onednn, onednn, F.linear))
+        for one, two, other in zip(ours, again, usual):
+            assert torch.equal(one, two) and one.is_contiguous()
+            assert_close(one, other, rtol=1e-4, atol=1e-3)
+
 def test_gradients_of_gradients_and_of_expanded_tensors():
     x, W = ((torch.randn(n, 300) / 20).requires_grad_() for n in (7, 40))
     def second(product):
@@ -152,6 +179,45 @@ def test_dice_repeat_when_layers_are_recomputed_and_belong_to_each_copy():
     assert ours[0] == recomputed[0] and all(torch.equal(ours[1][k], recomputed[1][k]) for k in ours[1])
     for copy in deepcopy(model), pickle.loads(pickle.dumps(model)):
         assert type(copy.src_position.dropout) is _FastDropout is not copy.src_position.dropout
+
+@pytest.mark.parametrize('p', [.1, .3, .9])
+def test_dropout_is_fair(p):
+    "Each of the four activations that share random bits is dropped at rate p, independently; the mean is preserved."
+    torch.manual_seed(0)
+    layer, x = _FastDropout(nn.Dropout(p)), torch.ones(2**20, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y)                                 # of ones
+    dropped = (y == 0).view(-1, 4).double()
+    assert ((dropped.mean(0) - p).abs() < 5 * (p * (1 - p) / 2**18)**.5).all()
+    assert (dropped.T.corrcoef() - torch.eye(4)).abs().max() < 5 / 2**9
+    rate = 1 - round(p * 2**16) / 2**16
+    assert_close(y[y > 0], torch.full_like(y[y > 0], 1 / rate))
+
+def test_dropout_repeats_with_a_seed_and_leaves_the_rest_to_pytorch():
+    "Any shape and memory order; evaluation, rates that 16 bits cannot express and layers in place are PyTorch's."
+    layer, x = _FastDropout(nn.Dropout(.5)), torch.randn(3, 5, 7, dtype=torch.float64).transpose(0, 1)
+    assert layer(x).shape == x.shape
+    torch.manual_seed(1); once = layer(x)
+    torch.manual_seed(1); assert torch.equal(layer(x), once)
+    assert layer.eval()(x) is x
+    for p in 0., 1e-6, 1.:
+        torch.manual_seed(2); ours = _FastDropout(nn.Dropout(p))(x)
+        torch.manual_seed(2); assert torch.equal(ours, nn.Dropout(p)(x))
+    assert type(optimize_for_training(nn.Sequential(nn.Dropout(.1, inplace=True)))[0]) is nn.Dropout
+
+def test_optimized_models_have_the_same_parameters():
+    "Names and tied weights stay."
+    plain = Transformer(WIDE)
+    tuned = optimize_for_training(deepcopy(plain))
+    assert [name for name, _ in tuned.named_parameters()] == [name for name, _ in plain.named_parameters()]
+    assert tuned.tgt_embed.weight is tuned.output_projection.weight
+
+def test_the_loss_can_be_differentiated_once():
+    "Its gradient overwrites the log-probabilities, so a second backward pass raises."
+    loss, _ = label_smoothed_loss(torch.randn(2, 9, 11, requires_grad=True), torch.randint(1, 11, (2, 9)))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'): loss.backward()
 
 def test_a_compiler_and_mixed_precision_get_what_they_know():
     layer, x = _FastDropout(nn.Dropout(.5)), torch.ones(1000)

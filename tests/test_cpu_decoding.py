@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.cpu_decoding import optimize_for_inference
+from annotated_transformer.cpu_decoding import _top_k, optimize_for_inference
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
@@ -24,3 +24,16 @@ def test_prefixes_side_by_side_find_the_same(beam, settings):
     assert [[h.ids for h in hs] for hs in both[0]] == [[h.ids for h in hs] for hs in both[1]]
     assert len({len(hs[0].ids) for hs in both[0]}) > 1                                      # sources leave the batch at different steps
     for a, b in zip(*both): assert_close([h.log_prob for h in a], [h.log_prob for h in b], rtol=0, atol=1e-10)
+
+@pytest.mark.parametrize('n', [640, 100, 37, 3])
+def test_top_k_equals_topk(n):
+    "Values and indices, for widths that 64 divides and for others."
+    x = torch.randn(5, n, generator=torch.Generator().manual_seed(0))
+    assert all(map(torch.equal, _top_k(x, 8), x.topk(min(8, n))))
+
+def test_sources_must_have_equally_many_prefixes():
+    "Two rows of one source and one of another are refused."
+    model = optimize_for_inference(Transformer(TransformerConfig(30, N=1, d_model=16, d_ff=32, h=2)).eval())
+    state = model.init_state(torch.ones(2, 3).long())
+    model.decode_step(state, torch.ones(2).long())
+    with pytest.raises(ValueError, match='same number of prefixes'): model.reorder(state, torch.tensor([0, 0, 1]))

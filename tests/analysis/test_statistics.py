@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from annotated_transformer.analysis import statistics
-from annotated_transformer.analysis.statistics import Comparison, _holm, decide
+from annotated_transformer.analysis.statistics import Comparison, _combine, _holm, decide
 
 # Hours of sleep gained with two drugs, ten patients: Student (1908), and R's data set `sleep`.
 DRUG_1 = [.7, -1.6, -.2, -1.2, -.1, 3.4, 3.7, .8, 0, 2]
@@ -126,6 +126,15 @@ def test_holm_is_needed():
     assert wrong() < .075
     with patch.object(statistics, '_holm', lambda p_values, alpha: [(p, 1) for p in p_values]): assert wrong() > .1
 
+@pytest.mark.parametrize('truths', [(2, 2, 2), (5, 0, -2)])
+def test_a_wrong_verdict_in_at_most_one_report_of_twenty(truths):
+    "Differences as large as the margin, and of all kinds; a verdict is wrong where it denies the true difference."
+    def wrong(verdict, truth): return verdict == 'confirmed' and truth <= 0 or verdict == 'contradicted' and truth >= 0 or verdict.startswith('equivalent') and abs(truth) >= 2
+    draw, n = np.random.default_rng(0), 600
+    reports = [[d.verdict for d in decide([Comparison('', 2, a=x + truth, b=y) for x, y, truth in zip(*draw.normal(size=(2, 3, 5)) / 2**.5, truths)])] for _ in range(n)]
+    assert np.mean([any(map(wrong, verdicts, truths)) for verdicts in reports]) < .05 + 2 * (.05 * .95 / n) ** .5
+    assert {'confirmed', 'undecided'} <= {v for verdicts in reports for v in verdicts}
+
 @pytest.mark.parametrize('fields, message', [
     (dict(a=[1, 2], b=[1]), 'x: 2 scores of a and 1 of b'), (dict(a=[1, np.nan], b=[1, 2]), 'x: a score is not a finite'),
     (dict(a=[1], b=[np.inf]), 'not a finite'), (dict(margin=0), 'margin=0 must be above 0'), (dict(margin=np.inf), 'below inf'), (dict(margin=np.nan), 'margin=nan must be'),
@@ -137,3 +146,7 @@ def test_refused_plans():
     with pytest.raises(ValueError, match='1,000 seeds are too few'): Comparison('x', .001).required_seeds(1)
     with pytest.raises(ValueError, match='sd=0'): Comparison('x', .001).required_seeds(0)
     assert decide([]) == []
+
+@pytest.mark.parametrize('parts, verdict', [(['confirmed'] * 2, 'confirmed'), (['confirmed', 'undecided'], 'undecided'), (['confirmed', 'contradicted', 'undecided'], 'contradicted'),
+                                            (['equivalent within 0.5', 'equivalent within 0.3'], 'equivalent'), (['equivalent within 0.5', 'confirmed'], 'undecided')])
+def test_a_claim_of_several_parts(parts, verdict): assert _combine(parts) == verdict

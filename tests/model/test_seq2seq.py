@@ -1,4 +1,7 @@
 "Attentions of one's own, read token by token; no search with a model whose steps and `forward` disagree."
+import json
+from dataclasses import asdict, dataclass
+
 import pytest
 import torch
 from torch import nn
@@ -12,8 +15,10 @@ from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.feed_forward import FeedForward
 from annotated_transformer.model import seq2seq
 from annotated_transformer.model.layers import Stack
-from annotated_transformer.model.seq2seq import incremental_logits, register_architecture
+from annotated_transformer.model.pretrained import save_weights
+from annotated_transformer.model.seq2seq import Seq2SeqModel, build_model, check_incremental, get_architecture, incremental_logits, register_architecture
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.run_directory import load_model
 
 
 class Rotary(MultiHeadAttention):
@@ -121,3 +126,60 @@ def test_a_part_of_ones_own_is_drawn_by_the_same_rule():
     gate = model(Gated, part='feed_forward').encoder.layers[0].feed_forward.gate
     bound = (6 / (16 + 16)) ** .5                                                          # Xavier; PyTorch's own is 1/4
     assert .9 * bound < gate.weight.abs().max() <= bound and not gate.bias.any()
+
+@dataclass(frozen=True)
+class MeanConfig:
+    vocab_size: int = 12
+    d_model: int = 8
+    max_len: int = 60
+    eps_ls: float = .1
+
+class Mean(Seq2SeqModel):
+    "The running mean of the target's vectors, plus the mean of the source's."
+    config_class = MeanConfig
+    def __init__(self, config, pad_id=0):
+        super().__init__(config, pad_id)
+        self.embed, self.out = nn.Embedding(config.vocab_size, config.d_model), nn.Linear(config.d_model, config.vocab_size)
+
+    def forward(self, src, tgt):
+        n = torch.arange(1, tgt.size(1) + 1)[:, None]
+        return self.out(self.embed(tgt).cumsum(1) / n + self.embed(src).mean(1, keepdim=True))
+
+def mean_model():
+    torch.manual_seed(0)
+    return Mean(MeanConfig()).eval()
+
+def test_defaults_decode_a_model_that_has_only_forward():
+    "The default state holds the tokens; `reorder` selects its rows."
+    m, src, tgt = mean_model(), torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[2, 6, 8, 3], [2, 7, 4, 9]])
+    torch.testing.assert_close(incremental_logits(m, src, tgt), m(src, tgt))
+    state = m.init_state(src)
+    for t in 0, 1: m.decode_step(state, tgt[:, t])
+    m.reorder(state, torch.tensor([1]))
+    assert state['tgt'].tolist() == [[2, 7]]
+
+def test_check_incremental_refuses_a_model_that_forgets_its_prefix():
+    class Forgetful(Mean):
+        def decode_step(self, state, token): return self(state['src'], token[:, None])[:, -1]
+    check_incremental(mean_model(), SRC, 2)
+    with pytest.raises(ValueError, match='Forgetful has wrong logits in incremental decoding'): check_incremental(Forgetful(MeanConfig()).eval(), SRC, 2)
+
+def test_a_registered_model_is_built_saved_and_loaded(monkeypatch, tmp_path):
+    "A subclass is registered by itself, under another name, with the same weights."
+    monkeypatch.setattr(seq2seq, '_REGISTRY', {})
+    monkeypatch.setattr(Mean, 'architecture', None)
+    register_architecture('mean')(Mean)
+    assert get_architecture('mean') is Mean is type(build_model('mean', MeanConfig()))
+    with pytest.raises(ValueError, match='no config_class'): register_architecture('plain')(nn.Linear)
+    class Doubled(Mean):
+        def forward(self, src, tgt): return 2 * super().forward(src, tgt)
+    m, tgt = mean_model(), torch.tensor([[2, 5]] * 3)
+    save_weights(m.state_dict(), m.config, tmp_path / 'model.safetensors')
+    def load(name):
+        (tmp_path / 'config.json').write_text(json.dumps(dict(architecture=name, model=asdict(m.config), pad_id=0)))
+        return load_model(tmp_path)
+    torch.testing.assert_close(load('mean')(SRC, tgt), m(SRC, tgt), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="unknown architecture 'doubled'"): load('doubled')
+    register_architecture('doubled')(Doubled)
+    assert (Mean.architecture, load('doubled').architecture) == ('mean', 'doubled')
+    torch.testing.assert_close(load('doubled')(SRC, tgt), 2 * m(SRC, tgt))

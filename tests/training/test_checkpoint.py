@@ -1,16 +1,18 @@
-"A disk that refuses, and training states that do not fit."
+"A disk that refuses, training states that do not fit, and which checkpoints are kept, renamed, averaged and due."
+import shutil
+
 import pytest
+import safetensors.torch
 import torch
 from accelerate import Accelerator
 from helpers import run_in_process, assert_user_error
 
-from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.run_directory import RunDirectory, _verify_checksums
 from annotated_transformer.training import checkpoint
 from annotated_transformer.training.optimizer import adam
 
 
 def test_a_disk_that_refuses_the_mean(trained, tmp_path, capfd, monkeypatch):
-    import shutil
     run = shutil.copytree(trained, tmp_path / 'a run')
     before = (run / 'model.safetensors').read_bytes()
     def full(*_, **__): raise checkpoint.safetensors.SafetensorError('Error while serializing: I/O error: No space left on device (os error 28)')
@@ -45,3 +47,55 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, 'save_weights', denied)
     with pytest.raises(ValueError, match='step-00000002 could not be written .*Permission denied.*: check free space and permissions, then --resume'):
         checkpoint.save_checkpoint(tmp_path, 2, model, optimizer, accelerator, keep_last=1)
+
+def save_all(folder, steps, **more):
+    "Checkpoints of a model whose weights are the number of the step."
+    model, accelerator = torch.nn.Linear(3, 3), Accelerator(cpu=True)
+    for step in steps:
+        for p in model.parameters(): p.data.fill_(step)
+        checkpoint.save_checkpoint(folder, step, model, adam(model), accelerator, **more)
+    return RunDirectory(folder)
+
+def test_how_long_a_checkpoint_stays(tmp_path):
+    "Three scheduled ones; an interrupted one until the next on schedule; the checksums of all that are left are right."
+    seen = {}
+    for step in 10, 20, 30, 40, 45, 50, 60, 70:
+        run = save_all(tmp_path, [step], keep_last=3, kind='interrupted' if step == 45 else 'step', is_best=step in (10, 30, 60))
+        for path in run.checkpoints('*'): seen.setdefault(path.name, []).append(step)
+    assert seen == {'step-00000010': [10, 20, 30], 'step-00000020': [20, 30, 40, 45], 'step-00000030': [30, 40, 45, 50], 'step-00000040': [40, 45, 50, 60],
+                    'interrupted-00000045': [45], 'step-00000050': [50, 60, 70], 'step-00000060': [60, 70], 'step-00000070': [70]}
+    for path in run.checkpoints(): _verify_checksums(path)
+    assert safetensors.torch.load_file(run.best_file)['bias'].eq(60).all()
+
+def test_a_damaged_checkpoint_is_renamed_on_request(tmp_path, capfd):
+    run = save_all(tmp_path, [1, 2], keep_last=2)
+    path = run.checkpoints()[-1] / 'model.safetensors'
+    path.write_bytes(path.read_bytes()[:-1] + b'?')
+    with pytest.raises(ValueError, match='step-00000002/model.safetensors is corrupt'): run.newest_checkpoint()
+    assert run.newest_checkpoint(skip_corrupt=True).name == 'step-00000001'
+    assert capfd.readouterr().out.endswith('renamed to step-00000002.corrupt\n')
+
+def test_a_state_with_numbers_for_names(tmp_path):
+    "The optimizer's own state dict numbers its parameters."
+    model, optimizer, _, path = saved_model(tmp_path)
+    torch.save(torch.load(path, weights_only=True) | dict(optimizer=optimizer.state_dict()), path)
+    with pytest.raises(ValueError, match='does not match this model'): checkpoint._load_training_state(path, dict(model.named_parameters()))
+
+def test_a_weight_that_is_not_a_number_is_not_written(tmp_path):
+    run = save_all(tmp_path, [1], keep_last=1)
+    with pytest.raises(ValueError, match='a weight is not finite after step 2'):
+        model = torch.nn.Linear(3, 3)
+        model.weight.data[0, 0] = torch.nan
+        checkpoint.save_checkpoint(tmp_path, 2, model, adam(model), Accelerator(cpu=True), 1)
+    assert [p.name for p in run.checkpoints()] == ['step-00000001']
+
+def test_the_mean_of_an_interrupted_checkpoint(tmp_path):
+    "It is averaged only where there is none on schedule."
+    save_all(tmp_path, [3], keep_last=1, kind='interrupted')
+    assert [p.name for p in checkpoint.average_checkpoints(tmp_path, 5)] == ['interrupted-00000003']
+
+def test_a_schedule_in_minutes():
+    due = checkpoint._SaveSchedule('10 minutes', 3)
+    now = due.reset_if_elapsed()
+    due.last_save -= 601
+    assert (due.is_step_due(1), now, due.reset_if_elapsed(), due.reset_if_elapsed()) == (False, False, True, False)

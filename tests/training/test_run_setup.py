@@ -1,6 +1,7 @@
 "How a run begins: fine-tuning, folders that hold something else, what is said."
 import json
 import shutil
+from dataclasses import dataclass, replace
 
 import pytest
 import safetensors.torch
@@ -8,10 +9,11 @@ import torch
 from helpers import EN_DE, SMALL_OVERRIDES, snapshot_dir, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
 from annotated_transformer.model import seq2seq
+from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.recipe import with_overrides
+from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.run_directory import RunDirectory
-from annotated_transformer.training.run_setup import _init_model
+from annotated_transformer.training.run_setup import _init_model, _prepare_run, _resolve_model_config
 from annotated_transformer.utils.validation import UserError
 
 
@@ -146,3 +148,38 @@ def test_what_is_fast_on_a_cpu_is_not_done_on_a_gpu(trained):
     on_cpu, on_gpu = (_init_model(run.recipe, run, device) for device in ('cpu', 'cuda'))
     assert on_cpu.loss_chunk_size and on_gpu.loss_chunk_size is None
     assert type(on_gpu.src_position.dropout) is torch.nn.Dropout is not type(on_cpu.src_position.dropout)
+
+SMALL = get_recipe('demo', **SMALL_OVERRIDES)
+
+def prepare(text, name, recipe=SMALL, **more): return _prepare_run(RunDirectory(text.parent / name), recipe, ('text', 'en', 'de'), text, **more)
+
+def test_killed_while_its_first_checkpoint_was_written(text):
+    "Its best weights may be there already: they are refused, but for beside a half-written checkpoint."
+    assert prepare(text, 'a') is None
+    run = RunDirectory(text.parent / 'a')
+    run.best_file.write_text('')
+    with pytest.raises(FileExistsError, match='checkpoints of its run are missing'): prepare(text, 'a', resume=True)
+    (run.checkpoint_dir / 'step-00000020.tmp').mkdir(parents=True)
+    assert prepare(text, 'a', resume=True) is None
+
+def test_two_runs_share_the_tokenised_text(text):
+    "One file on the disk, linked twice, for two seeds of one corpus."
+    for seed in 0, 1: prepare(text, str(seed), replace(SMALL, seed=seed))
+    assert len({p.stat().st_ino for seed in '01' for p in (RunDirectory(text.parent / seed).data / 'train').glob('*.arrow')}) == 1
+
+def test_a_fine_tuned_run_is_resumed_as_one(trained, capfd, tmp_path):
+    french(tmp_path / 'text')
+    assert_success(tune(capfd, trained, tmp_path, settings=SHORT))
+    recipe = RunDirectory(tmp_path / 'out').recipe
+    with pytest.raises(UserError, match='a different finetune_from'):
+        _prepare_run(RunDirectory(tmp_path / 'out'), recipe, ('text', 'en', 'fr'), tmp_path / 'text', resume=True)
+
+def test_settings_that_depend_on_the_tokenizer(trained):
+    "A configuration with the method has it called; any other stays as it is."
+    @dataclass(frozen=True)
+    class EndConfig(TransformerConfig):
+        last: tuple | None = None
+        def with_tokenizer(self, tokenizer, source): return replace(self, last=(tokenizer.eos_id, source))
+    run = RunDirectory(trained)
+    assert _resolve_model_config(run.recipe, run, 'en') == run.recipe
+    assert _resolve_model_config(replace(run.recipe, model=EndConfig(100)), run, 'en').model.last == (3, 'en')

@@ -1,8 +1,8 @@
-"White is zero in every heat map, unless the caller says otherwise."
+"White is zero in every heat map, unless the caller says otherwise; parameters are counted once."
 from matplotlib import pyplot as plt
 import torch
 
-from annotated_transformer.utils.plotting import heatmap
+from annotated_transformer.utils.plotting import heatmap, n_parameters
 
 
 def _colours(*args, **kwargs):
@@ -39,3 +39,14 @@ def test_the_caller_decides():
     red = _colours([[1., 2.]], cmap='Reds', vmin=1)
     assert red[0].min() > .9 and red[1, 0] > red[1, 2]
     assert _colours([[1., 2.]], vmax=10)[1].min() > .7
+
+
+def test_parameters_are_counted_once_and_only_if_trained():
+    "A tensor of two modules is one parameter; a frozen one is none."
+    a, b = torch.nn.Linear(3, 4, bias=False), torch.nn.Linear(3, 4, bias=False)
+    both = torch.nn.ModuleList([a, b])
+    assert n_parameters(both) == 24
+    b.weight = a.weight
+    assert n_parameters(both) == 12
+    a.weight.requires_grad_(False)
+    assert n_parameters(both) == 0
