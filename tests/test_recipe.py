@@ -1,4 +1,5 @@
 "A recipe: its fields, its flags, and what is refused."
+import json
 from dataclasses import dataclass, fields
 
 import pytest
@@ -9,7 +10,8 @@ from annotated_transformer.cli.train import transformer_train
 from annotated_transformer.model import seq2seq
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.recipe import (
-    CheckpointConfig, DataConfig, OptimizationConfig, Recipe, ScheduleConfig, get_recipe, recipe_to_dict, with_overrides)
+    CheckpointConfig, DataConfig, OptimizationConfig, Recipe, ScheduleConfig, _recipe_from_config, flatten_recipe, get_recipe, recipe_to_dict, with_overrides)
+from annotated_transformer.training.optimizer import learning_rate, noam_lr
 
 
 def test_presets():
@@ -76,3 +78,35 @@ def test_flags_that_are_refused(args, message, capfd, tmp_path, monkeypatch):
     result = run_in_process(capfd, 'train', *args.split())
     assert_user_error(result, message)
     assert result.stderr.count('\n') == 1 and not [*tmp_path.iterdir()]
+
+def test_overridden_fields_and_no_others():
+    recipe = get_recipe('demo', max_steps=50, h=8, P_drop=.1, norm='pre', save_every='25 steps')
+    flat, before = flatten_recipe(recipe), flatten_recipe(get_recipe('demo'))
+    assert {k for k in flat if flat[k] != before[k]} == {'max_steps', 'h', 'P_drop', 'norm', 'save_every'} and recipe.model.norm == 'pre'
+    assert with_overrides(recipe, seed=3).model == recipe.model and with_overrides(recipe, seed=3).seed == 3
+
+def test_the_learning_rate_of_a_recipe():
+    "Equation 3 by default, which is at half its peak after four times the warm-up."
+    base, steps = get_recipe('base'), (1, 4000, 50_000, 100_000)
+    assert [learning_rate(base, s) for s in steps] == pytest.approx([noam_lr(s) for s in steps])
+    assert next(s for s in range(4000, 100_000) if learning_rate(base, s) <= learning_rate(base, 4000) / 2) == 16_000
+
+def test_a_recipe_read_back():
+    "From config.json, which has further fields and lacks one that has a default."
+    recipe = get_recipe('demo', max_steps=7, optimizer='adamw', N=1)
+    config = recipe_to_dict(recipe) | dict(pad_id=0)
+    del config['checkpoints']['early_stopping_patience']
+    assert _recipe_from_config(json.loads(json.dumps(config)), 'config.json') == recipe
+
+def test_a_recipe_of_another_architecture(monkeypatch):
+    "Its own fields can be overridden; without d_model it needs peak_lr."
+    @dataclass(frozen=True)
+    class Tiny:
+        vocab_size: int = 100
+        max_len: int = 60
+        eps_ls: float = 0.
+        layers: int = 2
+    monkeypatch.setitem(seq2seq._REGISTRY, 'tiny', type('TinyModel', (seq2seq.Seq2SeqModel,), dict(config_class=Tiny)))
+    recipe = with_overrides(Recipe(Tiny(), 'tiny', schedule=ScheduleConfig(peak_lr=.1)), layers=3, optimizer='sgd', momentum=.5)
+    assert (recipe.model.layers, recipe.optimization.momentum, learning_rate(recipe, 4000)) == (3, .5, .1)
+    with pytest.raises(ValueError, match='peak_lr is required: Tiny has no d_model'): Recipe(Tiny(), 'tiny')

@@ -12,7 +12,7 @@ from helpers import EN_DE, ROOT, SMALL_OVERRIDES, TRAINED_OVERRIDES, edit_config
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.pretrained import _diff_settings
 from annotated_transformer.recipe import get_recipe
-from annotated_transformer.run_directory import RunDirectory, load_model
+from annotated_transformer.run_directory import RunDirectory, RunLockedError, load_model
 
 FILES = {name: 'run_directory.py' for name in ('config.json', 'model.safetensors', 'best.safetensors', 'metrics.jsonl', 'checkpoints', 'training_state.pt', 'SHA256SUMS')} | {
     'tokenizer.model': 'data/tokenizer.py', 'source.model': 'data/tokenizer.py', '.lock': 'utils/io.py'}
@@ -135,3 +135,20 @@ def test_any_configuration(own):
         try: assert write_to() == right, (own / 'config.json').read_bytes()
         except (ValueError, OSError) as e: refusals += str(own) in _user_message(e)
     assert refusals > 40
+
+def test_the_log(tmp_path):
+    "An incomplete last line is left out, as are steps after `until`; another corrupt line is named."
+    run = RunDirectory(tmp_path)
+    assert run.metrics() == []
+    run.metrics_file.write_text('{"step": 10, "loss": 3.0}\n{"step": 20, "loss": 2.0}\n{"step": 30, "lo')
+    assert [m['loss'] for m in run.metrics()] == [3., 2.] and [m['loss'] for m in run.metrics(until=10)] == [3.]
+    run.metrics_file.write_text('{"step": 10}\nnothing\n')
+    with pytest.raises(ValueError, match='line 2 is corrupt'): run.metrics()
+
+def test_two_runs_in_one_folder(tmp_path):
+    "The second is refused while the first has the lock."
+    run = RunDirectory(tmp_path / 'run')
+    run.acquire('numbers')
+    with pytest.raises(RunLockedError, match='is in use by another run'): RunDirectory(tmp_path / 'run').acquire('numbers')
+    run.lock.release()
+    RunDirectory(tmp_path / 'run').acquire('numbers')

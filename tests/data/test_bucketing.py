@@ -41,6 +41,9 @@ def test_no_other_lengths_have_less_padding(num_buckets):
     best = min(padded([*some, 20]) for some in combinations(range(2, 20, 2), num_buckets - 1))
     assert padded([*_bucket_lengths(longer, num_buckets)]) == best
 
+def test_two_lengths():
+    assert [*_bucket_lengths(np.array([3, 3, 3, 4, 9, 10]), 2)] == [4, 10]
+
 def test_the_loss_is_the_same(pairs):
     "The rows that fill a batch have no loss and no gradient, and there are some."
     torch.manual_seed(0)

@@ -1,15 +1,18 @@
-"""What corpora are refused, and what is said of them: columns that hold no text, headers, missing values that are words, validation and
-test sentences that were trained on, pairs of which nothing is left."""
+"""The corpora by name and their fingerprints. What corpora are refused, and what is said of them: columns that hold no text, headers, missing
+values that are words, validation and test sentences that were trained on, pairs of which nothing is left."""
 import json
+import os
+from collections import Counter
 from inspect import signature
 from pkgutil import resolve_name
 
+import datasets
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
 from helpers import SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
-from annotated_transformer.data.corpora import _DATASETS, load_corpus, _resolve_corpus
-from annotated_transformer.data.number_names import number_speller
+from annotated_transformer.data.corpora import _DATASETS, _corpus_fingerprint, _load_multi30k, _load_numbers, _load_wmt14, load_corpus, _resolve_corpus
+from annotated_transformer.data.number_names import number_speller, sample_numbers
 from annotated_transformer.data.preprocessing import PreprocessingConfig, preprocess_corpus
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
@@ -208,3 +211,74 @@ def test_splits_that_are_not_read_are_named(capfd):
 def test_a_folder_whose_name_is_a_pattern(name, tmp_path):
     for folder in 'a[b]', 'a*', 'a?', 'a::b', 'a_other': folder_of(tmp_path / folder, 'csv', [dict(en=a, de=b) for a, b in zip(EN, DE)])
     with pytest.raises(ValueError, match='the path of a data set must not contain'): load_corpus(('hub', 'en', 'de'), tmp_path / name)
+
+def test_number_names():
+    "No number and no name is in two splits; the test split has the training split's mixture of lengths."
+    corpus = _load_numbers(None, 'en', 'de')
+    assert {name: len(part) for name, part in corpus.items()} == dict(train=20000, valid=500, test=500)
+    for side in 'source', 'target': assert len({name for part in corpus.values() for name in part[side]}) == 21000
+    assert load_corpus('numbers')['valid'][:] == corpus['valid'][:]
+    assert load_corpus(('numbers', 'en', 'fr'), seed=1)['train'][0]['target'] == 'trois cent quarante-deux mille neuf cent quatre-vingts'
+    numbers = sample_numbers(0)
+    train, test = (Counter(len(str(n)) for n in part) for part in (numbers[:20000], numbers[20500:]))
+    assert all(abs(train[d] / 20000 - test[d] / 500) < .06 for d in train)
+    with pytest.raises(ValueError, match='leave data_dir out'): load_corpus('numbers', '.')
+
+def test_wmt14_from_a_folder(tmp_path, monkeypatch, capfd):
+    "In the hub's schema: odd characters shift no line, a pair with an empty side is dropped, and a missing split is named."
+    monkeypatch.setattr(datasets.config, 'HF_DATASETS_CACHE', tmp_path / 'cache')
+    lines = '\n'.join(json.dumps(dict(translation=dict(en=s, de=t))) for s, t in (('one\x85\u2028', 'eins ü'), ('', 'zwei'), ('six', 'sechs')))
+    for part in _load_wmt14(write_files(tmp_path / 'full', train_jsonl=lines, validation_jsonl=lines, test_jsonl=lines), 'en', 'de').values():
+        assert part[:] == dict(source=['one\x85\u2028', 'six'], target=['eins ü', 'sechs'])
+    assert 'test: 1 of 3 pairs dropped, one side empty' in capfd.readouterr().out
+    with pytest.raises(ValueError, match='no split test'): _load_wmt14(write_files(tmp_path / 'part', train_jsonl=lines, validation_jsonl=lines), 'en', 'de')
+
+def test_multi30k_from_a_folder(tmp_path):
+    "Its raw files, in both directions; a missing file is named, and French needs the folder."
+    write_files(tmp_path, train_en='A dog.\nA cat.\n', train_fr='Un chien.\nUn chat.\n', val_en='A man.', val_fr='Un homme.')
+    with pytest.raises(FileNotFoundError, match='no test_2016_flickr.en and test_2016_flickr.fr'): _load_multi30k(tmp_path, 'en', 'fr')
+    for lang, line in dict(en='A boy.', fr='Un enfant.').items(): (tmp_path / f'test_2016_flickr.{lang}').write_text(line)
+    assert _load_multi30k(tmp_path, 'en', 'fr')['test'][:] == dict(source=['A boy.'], target=['Un enfant.'])
+    for pair in ('en', 'fr'), ('fr', 'en'):
+        first = load_corpus(('multi30k', *pair), tmp_path)['train'][0]
+        assert [first['source'], first['target']] == [dict(en='A dog.', fr='Un chien.')[lang] for lang in pair]
+    with pytest.raises(ValueError, match='pass its data/task1/raw as data_dir'): _load_multi30k(None, 'en', 'fr')
+
+def test_missing_splits_are_held_out(tmp_path):
+    "Of the user's files, and of splits in memory."
+    write_files(tmp_path, train_en='one\ntwo\nsix\n', train_de='eins\nzwei\nsechs\n')
+    assert {name: len(part) for name, part in load_corpus(('text', 'en', 'de'), tmp_path).items()} == dict(train=1, valid=1, test=1)
+    assert {name: len(part) for name, part in load_corpus(splits()).items()} == dict(train=54, valid=3, test=3)
+    with pytest.raises(ValueError, match='the same two columns'): load_corpus(splits().rename_column('en', 'source').remove_columns('de'))
+
+@pytest.mark.parametrize('corpus, folder, message', [
+    ('wmt15', None, "no data set 'wmt15'; known: numbers, mult"), ('text', None, 'text needs source_lang and target_lang'), (('text', 'en', 'de'), None, 'with train.en and train.de'),
+    (('text', 'en', 'de'), 'absent', 'absent does not exist'), (('hub', 'en', 'de'), None, 'needs data_dir, OWNER/NAME')])
+def test_a_name_or_folder_that_is_missing(corpus, folder, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message): load_corpus(corpus, folder)
+
+PAIR = 'text', 'en', 'de'
+
+def test_fingerprint_of_files(tmp_path):
+    "Bytes count; dates, the folder's place and files that are not read do not."
+    here, there = (write_files(tmp_path / name, train_en='one\ntwo\n', train_de='eins\nzwei\n') for name in ('a', 'b'))
+    fingerprint = _corpus_fingerprint(PAIR, here)
+    assert _corpus_fingerprint(PAIR, there) == fingerprint
+    (there / 'readme.txt').write_text('new')
+    os.utime(there / 'train.en', (0, 0))
+    assert _corpus_fingerprint(PAIR, there) == fingerprint
+    (there / 'train.en').write_text('one\ntwO\n')
+    os.utime(there / 'train.en', (0, 0))
+    assert _corpus_fingerprint(PAIR, there) != fingerprint
+
+def test_fingerprint_of_names(tmp_path):
+    "Names and languages count, and which file has which bytes; splits in memory by their text, data sets of the hub by their name."
+    here = write_files(tmp_path / 'a', train_en='one\ntwo\n', train_de='eins\nzwei\n')
+    other = write_files(tmp_path / 'b', train_de='one\ntwo\n', train_en='eins\nzwei\n')
+    tsv_folder = write_files(tmp_path / 'c', train_tsv='one\teins\n')
+    corpora = [(PAIR, here), (PAIR, other), (('text', 'de', 'en'), here), (PAIR, tsv_folder), ('numbers', None), (('numbers', 'en', 'fr'), None), ('wmt14', here),
+               (splits(), None), (splits(61), None), (('hub', 'en', 'de'), 'a/b'), (('hub', 'en', 'de'), 'a/b@1')]
+    assert len({_corpus_fingerprint(*args) for args in corpora}) == len(corpora)
+    assert _corpus_fingerprint('numbers') == _corpus_fingerprint(('numbers', 'en', 'de'))
+    with pytest.raises(ValueError, match="no data set 'wmt15'"): _corpus_fingerprint('wmt15')
+    with pytest.raises(FileNotFoundError, match='has no train.fr'): _corpus_fingerprint(('text', 'en', 'fr'), here)

@@ -1,11 +1,15 @@
-"One and the same cleaning of text in training, translation and scoring; encodings other than UTF-8 are named in one line."
+"Lines, pairs and splits of text files; one and the same cleaning of text in training, translation and scoring; encodings other than UTF-8 are named in one line."
+import gzip
+import tracemalloc
+
 import pytest
 from datasets import Dataset, DatasetDict, load_from_disk
 from helpers import write_files
 
 from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.data.preprocessing import PreprocessingConfig, preprocess_corpus
-from annotated_transformer.data.text_files import read_lines
+from annotated_transformer.data.splits import _hold_out
+from annotated_transformer.data.text_files import _drop_blank_pairs, _load_text, _read_split, _read_tsv, _write_arrow, read_lines, read_parallel
 from annotated_transformer.inference.evaluation import evaluate
 from annotated_transformer.tasks.parsing.parser import _load_gold_trees
 from annotated_transformer.utils.io import _strip_invisible
@@ -66,3 +70,71 @@ def test_utf16_is_named(coding, text, tmp_path):
 def test_text_with_a_few_zero_bytes_is_read(content, tmp_path):
     (tmp_path / 'a.txt').write_bytes(content)
     assert '\n'.join(read_lines(tmp_path / 'a.txt')) + '\n' == content.decode()
+
+UNUSUAL = ['one\x85still one', 'two\u2028\u2029', 'three\x0b\x0c\x1c\x1d\x1e', 'four\rstill four', '', ' six ', 'sieben ü 😀']
+
+@pytest.mark.parametrize('content', ['\n'.join(UNUSUAL), '\ufeff' + '\r\n'.join(UNUSUAL) + '\r\n'])
+def test_lines_end_at_a_line_feed_only(content, tmp_path):
+    "With or without gzip, and with or without a line feed at the end."
+    write_files(tmp_path, a_txt=content, a_txt_gz=gzip.compress(content.encode()))
+    for name in 'a.txt', 'a.txt.gz': assert [*read_lines(tmp_path / name)] == UNUSUAL
+
+@pytest.mark.parametrize('name, content, message', [
+    ('a.txt', 'gut\nschön\n'.encode('latin-1'), 'a.txt, line 2: not UTF-8'), ('b.txt', b'', 'b.txt is empty'), ('e.txt', b'\xef\xbb\xbf', 'e.txt is empty'),
+    ('c.gz', b'not gzip', 'c.gz is not a complete gzip file'), ('d.gz', gzip.compress(b'cut short' * 9)[:20], 'd.gz is not a complete gzip file')])
+def test_unreadable_files_are_named(name, content, message, tmp_path):
+    "A wrong encoding, an empty file, a byte order mark alone, a broken gzip file."
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message): [*read_lines(tmp_path / name)]
+
+def test_pairs_of_two_files(tmp_path):
+    "Different lengths are refused, whichever file is the longer one; a shift between equal lengths cannot be noticed."
+    write_files(tmp_path, two=b'one\ntwo\n', four=b'eins\nzwei\ndrei\nvier\n', shifted=b'zwei\ndrei')
+    two, four, shifted = (tmp_path / name for name in ('two', 'four', 'shifted'))
+    assert [*read_parallel(two, two)] == [('one', 'one'), ('two', 'two')] and [*read_parallel(two, shifted)] == [('one', 'zwei'), ('two', 'drei')]
+    for pair, lengths in ((two, four), 'two has 2 lines, .*four has 4: '), ((four, two), 'four has 4 lines, .*two has 2: '):
+        with pytest.raises(ValueError, match=lengths): [*read_parallel(*pair)]
+
+def test_pairs_of_one_file(tmp_path):
+    "Further columns are ignored; a line without a tab is named."
+    write_files(tmp_path, a_tsv=b'one\teins\ntwo\tzwei\tCC-BY\n', b_tsv=b'one\teins\ntwo zwei\n')
+    assert [*_read_tsv(tmp_path / 'a.tsv')] == [('one', 'eins'), ('two', 'zwei')]
+    with pytest.raises(ValueError, match='b.tsv, line 2: no tab'): [*_read_tsv(tmp_path / 'b.tsv')]
+
+def test_pairs_with_an_empty_side(capfd):
+    assert [*_drop_blank_pairs([('one', 'eins'), ('two', ' '), ('', 'drei')], 'train')] == [('one', 'eins')]
+    assert capfd.readouterr().out == 'train: 2 of 3 pairs dropped, one side empty\n'
+    with pytest.raises(ValueError, match='valid: no pair'): [*_drop_blank_pairs([('', '')], 'valid')]
+
+PAIRS = [(f'sentence {i}', f'Satz {i}, Fassung {j}') for j in range(3) for i in range(100)]
+TSV = '\n'.join(map('\t'.join, PAIRS))
+
+def test_missing_splits_of_a_folder(tmp_path, capfd):
+    "Only valid is held out where test is given; one TSV file gives all three splits."
+    write_files(tmp_path, train_tsv=TSV, test_en=b'one\n\n', test_de=b'eins\nzwei\n')
+    assert {name: len(part) for name, part in _load_text(tmp_path, 'en', 'de').items()} == dict(train=285, valid=15, test=1)
+    assert 'test: 1 of 2 pairs dropped' in capfd.readouterr().out
+    assert _load_text(tmp_path / 'train.tsv', 'en', 'de')['test'][:] == _hold_out(_write_arrow(PAIRS), ['valid', 'test'], seed=0)['test'][:]
+
+def test_stored_pairs():
+    "Written in several batches, the last a short one: the same pairs, in the same order."
+    pairs = _write_arrow((str(i), str(-i)) for i in range(25_001))
+    assert pairs['source'][:] == [str(i) for i in range(25_001)] and pairs[20_000] == dict(source='20000', target='-20000')
+
+def test_a_changed_file_is_read_again(tmp_path):
+    "Nothing is cached."
+    write_files(tmp_path, train_tsv=TSV, test_en=b'one\n', test_de=b'eins\n')
+    for target in 'eins', 'uno':
+        (tmp_path / 'test.de').write_text(target)
+        assert _load_text(tmp_path, 'en', 'de')['test'][0] == dict(source='one', target=target)
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    "The peak of Python's memory, while a file is read and stored, and while one four times as long is."
+    def peak(n):
+        (tmp_path / 'train.tsv').write_bytes(b'twenty-one\teinundzwanzig\n' * n)
+        tracemalloc.start()
+        assert len(_read_split([tmp_path / 'train.tsv'], 'train')) == n
+        try: return tracemalloc.get_traced_memory()[1]
+        finally: tracemalloc.stop()
+    small, large = peak(25_000), peak(100_000)
+    assert large < 1.1 * small

@@ -27,7 +27,7 @@ from annotated_transformer.inference.evaluation import load_test_split as held_o
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.web.browser import _list_ablations, _MODEL_JS, _serialize_model, _pack_weights, _quantize_model, ablate, _translate_ablated
-from annotated_transformer.web.live import build_live_page, _NUMBERS_JS
+from annotated_transformer.web.live import build_live_page, _NUMBERS_JS, _select_ablations, _wrong_digit
 
 def in_node(translator, question, given=None, bits=32):
     "What JavaScript returns that has the model `m` and what is `given`."
@@ -238,6 +238,19 @@ def test_page(trained, tmp_path, capsys):
     for message, call in (('bits=8', lambda: build_live_page(trained, max_chars=1000)), ('32, 16 or 8', lambda: build_live_page(trained, bits=4)), ('.html', lambda: transformer_live(str(trained), 'page.txt')),
                           ('part=', lambda: _translate_ablated(Translator.from_pretrained(trained), ['one'], ['memory 7 0']))):
         with pytest.raises(ValueError, match=message): call()
+
+def test_what_is_said_follows_from_the_results():
+    "A model that without positions writes ten too much each time; exchanged digits are no wrong digit."
+    en, de = number_speller('en'), number_speller('de')
+    counted = [(en(n), de(n)) for n in range(21, 41)]
+    story, = _select_ablations({(): [y for _, y in counted], ('positions',): [de(n + 10) for n in range(21, 41)]}, counted, numbers=True)
+    assert (story['off'], story['source']) == (('positions',), 'forty')
+    for part in '0 of 20 are right', '“fünfzig”, not “vierzig”', 'In 20 of the wrong ones only the tens are wrong': assert part in story['text']
+    assert _wrong_digit([(en(n), de(n % 10 * 10 + n // 10)) for n in range(21, 100) if n % 11]) == ''
+
+def test_data_cannot_end_the_script(trained):
+    page = build_live_page(trained, small=True)
+    assert page.count('</script>') == 3 and '</' not in re.search(r'json">(.*?)</script>', page, re.DOTALL)[1]
 
 def test_other_text_is_refused(own):
     config = json.loads((own / 'config.json').read_text())
