@@ -11,6 +11,7 @@ from annotated_transformer.export.ctranslate2 import CTranslate2Translator, to_c
 from annotated_transformer.inference.translator import Translator
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
+from annotated_transformer.utils.io import project_path, read_json
 
 
 def train_small(folder, **settings):
@@ -61,3 +62,22 @@ def test_another_architecture_is_refused(classifier, tmp_path):
     before = snapshot_dir(run := classifier[0])
     with pytest.raises(ValueError, match="not 'transformer'"): to_ctranslate2(run, tmp_path / 'out')
     assert snapshot_dir(run) == before and not (tmp_path / 'out').exists()
+
+def test_export_of_other_weights_is_refused(own, capfd):
+    run_in_process(capfd, 'export', own)
+    (own / 'ctranslate2/export_info.json').write_text('{"weights_sha256": "other"}')
+    with pytest.raises(ValueError, match='was made from other weights'): CTranslate2Translator.from_pretrained(own)
+
+def test_eight_bits_are_smaller(trained, tmp_path):
+    for kind in None, 'int8': to_ctranslate2(trained, tmp_path / str(kind), kind)
+    full, small = ((tmp_path / kind / 'model.bin').stat().st_size for kind in ('None', 'int8'))
+    assert small < full
+
+def test_record():
+    "The recorded comparison: float32 agrees without a penalty, 8 bits keep the score, and how fast each engine is."
+    record = read_json(project_path('nbs/results/decoding_cpu.json'))
+    engines, BLEU = record['engines'], record['BLEU']
+    assert record['threads'] == 1 and '--cpu-time' in record['command']
+    assert engines['CTranslate2 float32']['same_as_ours_alpha_0'] >= .99
+    assert engines['CTranslate2 float32']['speed_over_ours'] < 1 / .7 and engines['HF Marian']['speed_over_ours'] < 1 / 3
+    assert abs(BLEU['CTranslate2 int8'] - BLEU['CTranslate2 float32']) < .3

@@ -1,4 +1,6 @@
 "Drawn translations: their log-probabilities, the limit of greedy decoding, and what is refused."
+from collections import Counter
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -52,3 +54,24 @@ def test_special_tokens_are_not_drawn_and_the_limit_holds():
 @pytest.mark.parametrize('options', [dict(temperature=0.), dict(top_p=0.), dict(top_p=1.1)])
 def test_what_is_refused(options):
     with pytest.raises(ValueError, match='must be above 0'): sample(model(0), SRC, **options, **IDS)
+
+def test_first_tokens_are_as_frequent_as_probable():
+    "Within four standard deviations, in 4000 samples of an untrained model."
+    m, n = model(0), 4000
+    samples = sample(m, SRC[:1].expand(n, -1), generator=torch.Generator().manual_seed(0), max_extra_tokens=1, **IDS)
+    with torch.no_grad(): p = m(SRC[:1], torch.tensor([[BOS]]))[0, 0].softmax(-1)
+    p[[PAD, BOS]] = 0
+    p /= p.sum()
+    frequency = torch.bincount(torch.tensor([h.ids[0] if h.ids else EOS for h in samples]), minlength=V) / n
+    assert ((frequency - p).abs() <= 4 * (p * (1 - p) / n).sqrt()).all(), (frequency, p)
+
+def test_whole_sentences_are_as_frequent_as_probable():
+    "The most frequent of 1000, by the product of its tokens' probabilities without <pad> and <bos>."
+    m, n = model(0), 1000
+    samples = sample(m, SRC[:1].expand(n, -1), generator=torch.Generator().manual_seed(1), **IDS)
+    ids, count = Counter(tuple(h.ids) for h in samples).most_common(1)[0]
+    y = torch.tensor([[BOS, *ids, EOS]])
+    with torch.no_grad(): p = m(SRC[:1], y[:, :-1]).softmax(-1)[0]
+    p[:, [PAD, BOS]] = 0
+    p = (p / p.sum(-1, keepdim=True)).gather(-1, y[0, 1:, None]).prod().item()
+    assert abs(count / n - p) <= 4 * (p * (1 - p) / n) ** .5, (ids, count / n, p)

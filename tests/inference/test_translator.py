@@ -1,13 +1,18 @@
-"Text in, text out: the committed translator, long text."
+"Text in, text out: the committed translator, batches, long text, scores and attention weights."
+import math
 from importlib.util import find_spec
 
 import pytest
 import torch
 from helpers import train_undertrained_run, run_in_process
 from pages import ROOT
+from torch.testing import assert_close
 
 from annotated_transformer.data.long_texts import _split_long_text
+from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.inference.translator import Translator
+from annotated_transformer.model.attention import MultiHeadAttention
+from annotated_transformer.model.seq2seq import Seq2SeqModel
 
 def test_the_committed_translator_opens():
     "The averaged weights of `multi30k_tiny`, seed 0, in half precision: opened in single, and they translate."
@@ -36,3 +41,41 @@ def test_cut_text_loses_nothing_and_has_no_part_of_blanks():
 def test_one_sentence_is_not_a_list(trained):
     "Or each of its characters would be translated."
     with pytest.raises(ValueError, match='give a list of sentences'): Translator.from_pretrained(trained, device='cpu').translate('twenty-one')
+
+def number_names(n=40): return [number_speller('en')(i) for i in range(n)]
+
+def test_batches_change_no_translation(trained):
+    "Neither the size of a batch nor its other sentences; the order is kept."
+    t, names = Translator.from_pretrained(trained, device='cpu'), number_names()
+    together = t.translate(names)
+    assert together == [t.translate([name])[0] for name in names] == t.translate(names[::-1], max_tokens=200)[::-1]
+    assert [best for (best, _), *_ in t.n_best(names, n=3)] == together
+
+def test_an_ideographic_full_stop_ends_a_sentence(trained):
+    t = Translator.from_pretrained(trained, device='cpu')
+    assert t.translate(['seven\u3002 ten'], split_into_sentences=True) == [' '.join(t.translate(['seven\u3002', 'ten']))]
+
+def test_a_pair_beyond_max_len_scores_nan(trained):
+    "The other pairs are scored; the number of tokens is counted in any case."
+    (far, n), (near, m) = Translator.from_pretrained(trained, device='cpu').score(['seven'] * 2, ['sieben ' * 200, 'sieben'])
+    assert math.isnan(far) and math.isfinite(near) and n > 60 > m
+
+def test_attention_weights_are_distributions_and_are_not_kept(trained):
+    t, names = Translator.from_pretrained(trained, device='cpu'), number_names(10)
+    before, weights = t.translate(names), t.attention('twenty-one')
+    assert weights['memory'].shape[-2:] == (len(weights['target']), len(weights['source']))
+    for kind in 'encoder', 'decoder', 'memory': assert_close(weights[kind].sum(-1), torch.ones_like(weights[kind][..., 0]))
+    assert not any(m.need_weights for m in t.models[0].modules() if isinstance(m, MultiHeadAttention)) and t.translate(names) == before
+
+class NoAttention(Seq2SeqModel):
+    "A bag of words."
+    def __init__(self, V):
+        super().__init__(None)
+        self.embed = torch.nn.Embedding(V, V)
+
+    def forward(self, src, tgt): return self.embed(tgt) + self.embed(src).mean(1, keepdim=True)
+
+def test_a_model_without_attention_has_no_weights(trained):
+    t = Translator.from_pretrained(trained, device='cpu')
+    t.models = [NoAttention(t.tokenizer.vocab_size)]
+    with pytest.raises(ValueError, match='NoAttention has no multi-head attention'): t.attention('seven', 'sieben')

@@ -1,5 +1,6 @@
 """The translator of the page: in node the tokens and translations of Python, in Chromium what a reader does."""
 import json
+import re
 import shutil
 
 import pytest
@@ -116,6 +117,12 @@ def test_missing_model(tmp_path):
         setTimeout(() => { far = line(); document.querySelector('.transformer-translator').scrollIntoView() }, 500)"""
     far, line = in_chromium(tmp_path, f'<!doctype html><meta charset="utf-8"><body><div style="height: 9000px"></div>{page}<script>{script}</script>')
     assert far == '' and line.startswith('absent.js could not be loaded')
+
+def test_a_page_needs_no_server_and_its_data_end_no_script():
+    "The model is within the page; without a sentence there is no page."
+    page = build_translator_page(RUN, ['A man walks </script> his dog.'])
+    assert not re.search(r'https?:(?!//www.w3.org/2000/svg)|fetch\(|\bid="', page) and page.count('</script>') == 2
+    with pytest.raises(ValueError, match='examples is empty'): build_translator_page(RUN, [])
 
 def test_command(trained, tmp_path, capsys):
     "A run of Moses tokens becomes a translator with sentences of its test split to try; options of the other page are refused."
