@@ -62,7 +62,13 @@ p.add_argument('--beam', type=int, default=21)
 p.add_argument('--choose', nargs='*', choices=[*CANDIDATES, *BASELINE_CANDIDATES], metavar='CHOICE', help=f'try settings on the validation files, of the next-word model: {"; ".join(CANDIDATES)}; of the plain one: {"; ".join(BASELINE_CANDIDATES)}; all if none is named')
 p.add_argument('--on', choices=('test', 'valid'), default='test', help='split to parse; valid: to choose settings')
 p.add_argument('--runs', type=Path, default=Path('runs/parsing'), help='folder of the runs')
+p.add_argument('--fit', type=Path, metavar='RUN', help='only score this finished run on every twelfth of its training trees, and add that to --out')
 p.add_argument('--out', type=Path, help='the record, a JSON file, of all runs that are there')
+
+def score_training_trees(run, trees, beam):
+    "Scores of a parser on some of the trees that it was trained on."
+    parser, gold = Parser.from_pretrained(run), trees[::12]
+    return dict(run=run.name) | {way: score_trees(parser.parse([t.words for t in gold], beam=beam, constrained=way == 'constrained'), gold) for way in ('constrained', 'free')}
 
 def train_tagger(trees):
     "A tagger trained on these trees."
@@ -174,11 +180,21 @@ def count_tree_errors(run, valid, trees, a):
     results = parser.map_in_batches(ids, partial(parser.search, beam=a.beam, alpha=.3, constrained=False), 16384 // a.beam, False)
     return Counter(classify_tree_error(parser.tokenizer.decode([best.ids])[0].split(), len(tree.words)) for tree, (best, *_) in zip(trees, results))
 
+def write_record(record, path):
+    "JSON, a list of numbers in one line."
+    text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
+    path.write_text(text + '\n')
+
 def main(a):
     torch.set_num_threads(1)
     parts = ResultCache(a.runs / 'parts', dict(changes=a.changes, beam=a.beam, on=a.on))
     once, trees = parts.get_or_compute, read_treebank(a.data, _NLTK_SPLIT)
     known = json.loads(a.out.read_text()) if a.out and a.out.exists() else dict(runs={}, choices={}, plain={})
+    if a.fit:
+        known['training_trees'] = score_training_trees(a.fit, trees['train'], a.beam) | dict(made=provenance('torch', 'accelerate'))
+        print({way: known['training_trees'][way]['F1'] for way in ('constrained', 'free')})
+        if a.out: write_record(known, a.out)
+        return
     @cache
     def tagged():
         tags = once('tags', lambda: predict_tags(trees), quiet=True)
@@ -222,12 +238,11 @@ def main(a):
         for split in ('train', 'test'):
             correct = [tag == gold for tree, gold_tree in zip(tagged()[split], trees[split]) for tag, gold in zip(tree.tags, gold_tree.tags)]
             record.setdefault('tags_right', {})[split] = 100 * sum(correct) / len(correct)
-    elif 'tags_right' in known: record['tags_right'] = known['tags_right']
+    record |= {key: known[key] for key in ('tags_right', 'training_trees') if key in known and key not in record}
     for arm, results in record['runs'].items():
         settings = {json.dumps([r['precision'], r['recipe'] | dict(seed=None)]) for r in results}
         if len(settings) > 1: raise SystemExit(f'{arm}: the seeds were trained with different settings: delete the parts of some')
-    text = re.sub(r'\[\s+(-?[\d.e-]+(?:,\s+-?[\d.e-]+)*)\s+\]', lambda m: '[' + re.sub(r'\s+', ' ', m[1]) + ']', json.dumps(record, indent=1))
-    a.out.write_text(text + '\n')
+    write_record(record, a.out)
     for arm, results in record['runs'].items(): print(f'{arm:<32}', ' '.join(f"{r['constrained']['all']['F1']:.2f}" for r in results))
 
 if __name__ == '__main__': main(read_arguments(p, 'parsing_small'))
