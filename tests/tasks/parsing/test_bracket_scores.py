@@ -53,6 +53,14 @@ def test_by_hand(name):
     gold, predicted = pair(name)
     assert _bracket_counts([predicted], [gold]).tolist() == [[*CASES[name][2:], 1]]
 
+def test_a_row_for_each_sentence():
+    "A tree with one bracket too many, the gold tree, and none; a seed resamples the same sentences again."
+    gold, = read_trees('(S (NP (DT The) (NN model)) (VP (VBZ reads) (NP (DT a) (NN sentence)) (PP (IN with) (NP (NN attention)))) (. .))')
+    other, = read_trees('(S (NP (DT The) (NN model)) (VP (VBZ reads) (NP (NP (DT a) (NN sentence)) (PP (IN with) (NP (NN attention))))) (. .))')
+    rows = _bracket_counts([other, gold, None], [gold] * 3)
+    assert rows.tolist() == [[6, 6, 7, 1], [6, 6, 6, 1], [0, 6, 0, 0]]
+    assert np.array_equal(_bootstrap_f1(rows), _bootstrap_f1(rows))
+
 def test_function_tags():
     "They are cut when scores are counted, too, for trees that were not read."
     gold, _ = pair('equal')
