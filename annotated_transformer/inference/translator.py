@@ -31,7 +31,6 @@ from ..data.tokenizer import Tokenizer
 
 # %% ../../nbs/library/inference/translator.ipynb #translator
 #| code-fold: true
-#| code-summary: "Translator: its methods, with their parameters"
 _Self = TypeVar('_Self', bound='Translator')
 
 class Translator:

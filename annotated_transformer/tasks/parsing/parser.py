@@ -100,12 +100,12 @@ class Parser(Translator):
         tags:list[list[str]]|None=None,  # of the words, for a model that reads them
         beam:int=21,                     # live hypotheses, §6.3
         alpha:float=.3,                  # length penalty, §6.3
-        max_tokens:int=16384,            # padded source tokens in a batch, over all beams
+        max_tokens:int=16384,            # padded source tokens of a batch, all beams
         progress:bool=False,             # show a progress bar
         constrained:bool=True,           # search only for trees
     ) -> list[Tree|None]:   # None where an unconstrained search wrote no tree
-        """The tree of each sentence. Raises ValueError naming the sentence that cannot be
-        parsed, or if tags are missing or not expected."""
+        """The tree of each sentence. Raises ValueError naming the sentence that cannot
+        be parsed, or if tags are missing or not expected."""
         _check_search(beam, alpha)
         if (tags is None) == self.tagged: raise UserError(
             'this model reads part-of-speech tags: give tags' if tags is None else
@@ -113,7 +113,8 @@ class Parser(Translator):
         word_tags: list[list[str]]|list[None] = (
             [None] * len(sentences) if tags is None else tags)
         for n, pair in enumerate(zip_longest(sentences, word_tags), 1):
-            if error := _parse_error(self, *pair): raise UserError(f'sentence {n}: {error}')
+            if error := _parse_error(self, *pair):
+                raise UserError(f'sentence {n}: {error}')
         ids = self.encode([_format_source(*pair) for pair in zip(sentences, word_tags)])
         search = partial(self.search, beam=beam, alpha=alpha, constrained=constrained)
         results = self.map_in_batches(ids, search, max_tokens // beam, progress)
