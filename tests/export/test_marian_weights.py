@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from annotated_transformer.export.marian_weights import _marian_modules, _marian_permutation, _marian_state_dict
 from annotated_transformer.model.config import TransformerConfig
+from annotated_transformer.model.positional_encoding import positional_encoding
 from annotated_transformer.model.transformer import Transformer
 
 CONFIG = TransformerConfig(vocab_size=60, N=1, d_model=64, d_ff=128)
@@ -17,6 +18,12 @@ def test_every_module_has_a_name(tied):
     modules = _marian_modules(2, tied)
     assert set(modules) == {n.rpartition('.')[0] for n, _ in model.named_parameters()}
     assert len({theirs for theirs, _ in modules.values()}) == len(modules)
+
+def test_sines_come_first():
+    "Our encoding has sines and cosines by turns, Marian's the sines before the cosines."
+    assert _marian_permutation(6).tolist() == [0, 2, 4, 1, 3, 5]
+    first = positional_encoding(1, 8)[..., _marian_permutation(8)].flatten()           # of position 0
+    assert first.tolist() == [0.] * 4 + [1.] * 4
 
 def test_the_order_of_coordinates_changes_nothing():
     "A layer with permuted weights gives the permuted output for permuted vectors."

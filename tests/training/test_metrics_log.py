@@ -26,6 +26,11 @@ def test_the_mean_is_over_tokens(log, tmp_path):
     assert (line['step'], line['lr'], line['grad_norm']) == (2, 1., 1.5) and line['loss'] == pytest.approx(1.4)
     assert log.buffer == []
 
+def test_lines_are_appended(log, tmp_path):
+    log.write(1, loss=2.)
+    log.write(2, loss=1.)
+    assert [line['step'] for line in RunDirectory(tmp_path).metrics()] == [1, 2]
+
 def test_a_loss_that_is_not_a_number(log, tmp_path):
     "Its step, batch and epoch are named, and no line is written."
     update(log, (11, 1., 3), (12, math.nan, 3))
