@@ -168,8 +168,7 @@ class _Decision:
     def __str__(self) -> str:
         c = self.comparison
         n = c.n_seeds
-        seeds = ('no seed', 'one seed')[n] if n < 2 else f'{n} seeds'
-        if len(c.a) != len(c.b): seeds = f'{len(c.a)} and {len(c.b)} seeds'
+        seeds = f'{n}' if len(c.a) == len(c.b) else f'{len(c.a)} and {len(c.b)}'
         if n < c.min_seeds: seeds += f' of {c.min_seeds}'
         digits = max(0, 1 - math.floor(math.log10(c.margin)))
         ends = ' to '.join(f'{end:+.{digits}f}' for end in self.interval)
@@ -177,7 +176,7 @@ class _Decision:
         if not np.isfinite(self.interval).all(): ends = 'no interval'
         p = f'p = {self.p:.3f}' if self.p >= .001 else 'p < 0.001'
         power = 'unknown' if math.isnan(self.power) else f'{self.power:.2f}'
-        return (f'{c.claim}: {seeds}, {"paired" if c.paired else "unpaired"}, '
+        return (f'{c.claim}: {seeds} seeds, {"paired" if c.paired else "unpaired"}, '
                 f'{c.estimate()[0]:+.{digits}f} ({ends}), adjusted {p}, '
                 f'power {power} at {c.margin:g}: {self.verdict}')
 

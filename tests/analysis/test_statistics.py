@@ -102,8 +102,8 @@ def test_one_line():
     lines = [str(d) for d in decide([shifted(1), Comparison('one', .03, a=[1.], b=[2.]), Comparison('two', 10, a=[0, 30, 10.], b=[1, 2.], paired=False)])]
     assert lines == [
         'greater +1: 5 seeds, paired, +1.00 (+0.72 to +1.28 at 98.3 %), adjusted p < 0.001, power 0.97 at 0.5: confirmed',
-        'one: one seed of 5, paired, -1.000 (no interval), adjusted p = 1.000, power unknown at 0.03: undecided',
-        'two: 3 and 2 seeds of 5, unpaired, +12 (-43 to +66 at 97.5 %), adjusted p = 0.623, power 0.04 at 10: undecided']
+        'one: 1 of 5 seeds, paired, -1.000 (no interval), adjusted p = 1.000, power unknown at 0.03: undecided',
+        'two: 3 and 2 of 5 seeds, unpaired, +12 (-43 to +66 at 97.5 %), adjusted p = 0.623, power 0.04 at 10: undecided']
 
 def test_interval_and_p_agree():
     "A claim is decided where its adjusted p is at most alpha, and nowhere else."
