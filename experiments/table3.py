@@ -18,6 +18,10 @@ P_drop = 0.2 and eps_ls = 0.2; better are twice the d_model, P_drop = 0 (six epo
 positions differ by less than 0.03 nats; so do h = 4 and N = 4, too close for a verdict. h = 16 is worse by some 0.05. The rank
 correlation with the paper's effects is at least 0.5.
 
+Added when three seeds of twice the width were known to be far worse than base, at the rate tuned for base: that row alone at two lower
+rates, with the seed of tuning: `transformer_train --recipe table3_mini --dataset multi30k --data_dir data/multi30k --norm pre --d_model 192
+--warmup_steps 400 --peak_lr 0.005 --seed 100`, and 0.0025. Predicted: at one of them it ends below base's best loss in tuning, 2.084.
+
     python experiments/table3.py --tune --data data/multi30k --out nbs/results/table3_tuned.json
     python experiments/table3.py --scale paper --dry_run
     python experiments/table3.py --scale paper --dataset wmt14 --data data/wmt14 --rows A,B --seeds 1
