@@ -82,10 +82,14 @@ def forward(self:MemoryNetwork,
     time_indices:Tensor|None=None,    # ages of the sentences (R, B, M); None: 0, 1, …
     linear:bool=False,                # without the softmax, for a linear start
 ) -> Tensor:                          # logits of all words (R, B, V)
-    "Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M)."
+    """Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M).
+    Raises ValueError if a sentence is older than the memory is long."""
     R, B, M, _ = story.shape
     if time_indices is None:
         time_indices = torch.arange(M, device=story.device).expand(R, B, M)
+    if time_indices.max() >= (longest := self.temporal_encoding[0].size(1)):
+        raise UserError(f'an age of {int(time_indices.max())} sentences does not fit a '
+                        f'memory of M={longest}: keep the newest M')
     ages = time_indices.flatten(1)[..., None]                         # (R, B·M, 1)
     mask = (story[..., 0] > 0).flatten(1)[..., None]                  # (R, B·M, 1)
     facts, query = self.bag_of_words(story), self.bag_of_words(question[:, :, None])
