@@ -52,8 +52,7 @@ class MemoryNetwork(nn.Module):
             return nn.Parameter(torch.randn(R, *shape) * .1)
         self.words = nn.ParameterList(init(V, d) for _ in range(n))    # A¹, C¹ = A², …
         self.temporal_encoding = nn.ParameterList(init(M, d) for _ in range(n))
-        if not self.adjacent: self.B, self.W = init(V, d), init(V, d)
-        if not self.adjacent: self.H = init(d, d)
+        if not self.adjacent: self.B, self.W, self.H = map(init, (V, V, d), (d, d, d))
         j, k = (torch.arange(1, n + 1) - (n + 1) / 2 for n in (J, d))
         self.register_buffer('j', j * 2 / J * position_encoding)
         self.register_buffer('k', k * 2 / d)
@@ -82,15 +81,13 @@ def forward(self:MemoryNetwork,
     time_indices:Tensor|None=None,    # ages of the sentences (R, B, M); None: 0, 1, …
     linear:bool=False,                # without the softmax, for a linear start
 ) -> Tensor:                          # logits of all words (R, B, V)
-    """Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M).
-    Raises ValueError if a sentence is older than the memory is long."""
+    "Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M)."
     R, B, M, _ = story.shape
     if time_indices is None:
         time_indices = torch.arange(M, device=story.device).expand(R, B, M)
-    if time_indices.max() >= (longest := self.temporal_encoding[0].size(1)):
-        raise UserError(f'an age of {int(time_indices.max())} sentences does not fit a '
-                        f'memory of M={longest}: keep the newest M')
     ages = time_indices.flatten(1)[..., None]                         # (R, B·M, 1)
+    if ages.max() >= self.temporal_encoding[0].size(1): raise UserError(
+        f'an age of {int(ages.max())} does not fit the memory: keep the newest M')
     mask = (story[..., 0] > 0).flatten(1)[..., None]                  # (R, B·M, 1)
     facts, query = self.bag_of_words(story), self.bag_of_words(question[:, :, None])
     def embed(bags:list[Tensor], E:Tensor) -> Tensor:
@@ -105,8 +102,7 @@ def forward(self:MemoryNetwork,
         scores = (m @ u[..., None])[..., 0]                           # (R, B, M)
         p = scores if linear else scores.softmax(-1)
         self.attn_weights.append(p.detach())
-        o = (p[..., None, :] @ c)[..., 0, :]
-        u = (u if self.adjacent else u @ self.H) + o
+        u = (u if self.adjacent else u @ self.H) + (p[..., None, :] @ c)[..., 0, :]
     return u @ (self.words[-1] if self.adjacent else self.W).mT
 
 # %% ../../nbs/predecessors/memory_network.ipynb #to-ids

@@ -101,7 +101,7 @@ def test_refuses_settings_of_training(size, epochs, lr, message):
     (lambda: _encode_stories([], [''], M=2, J=2), 'no questions'), (lambda: _encode_stories([ONE], [''], M=0, J=2), 'M=0'),
     (lambda: _encode_stories([ONE._replace(answer='attic')], _build_vocab([ONE]), 8, 5), "1: the word 'attic' is not in the"),
     (lambda: _encode_stories([ONE._replace(question=['where'] * 6)], _build_vocab([ONE]), 8, 5), 'has more than 5 words'),
-    (lambda: MemoryNetwork(5, 3, 2)(torch.ones(10, 2, 5, 2, dtype=torch.long), torch.ones(10, 2, 2, dtype=torch.long)), 'an age of 4 sentences does not fit a memory of M=3'),
+    (lambda: MemoryNetwork(5, 3, 2)(torch.ones(10, 2, 5, 2, dtype=torch.long), torch.ones(10, 2, 2, dtype=torch.long)), 'an age of 4 does not fit the memory'),
     (lambda: MemoryNetwork(5, 5, 0), 'J=0'), (lambda: MemoryNetwork(5, 5, 5, tying='none'), 'tying')])
 def test_refused(call, message):
     with pytest.raises(ValueError, match=message): call()
