@@ -81,7 +81,7 @@ def test_lines_end_at_a_line_feed_only(content, tmp_path):
 
 @pytest.mark.parametrize('name, content, message', [
     ('a.txt', 'gut\nschön\n'.encode('latin-1'), 'a.txt, line 2: not UTF-8'), ('b.txt', b'', 'b.txt is empty'), ('e.txt', b'\xef\xbb\xbf', 'e.txt is empty'),
-    ('c.gz', b'not gzip', 'c.gz is not a complete gzip file'), ('d.gz', gzip.compress(b'cut short' * 9)[:20], 'd.gz is not a complete gzip file')])
+    ('c.gz', b'not gzip', 'c.gz is not a complete gzip file'), ('d.gz', gzip.compress(b'cut short' * 9, mtime=0)[:20], 'd.gz is not a complete gzip file')])
 def test_unreadable_files_are_named(name, content, message, tmp_path):
     "A wrong encoding, an empty file, a byte order mark alone, a broken gzip file."
     (tmp_path / name).write_bytes(content)
