@@ -83,12 +83,12 @@ def forward(self:MemoryNetwork,
 ) -> Tensor:                          # logits of all words (R, B, V)
     "Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M)."
     R, B, M, _ = story.shape
+    oldest = M - 1 if time_indices is None else int(time_indices.max())
+    if oldest >= self.temporal_encoding[0].size(1): raise UserError(
+        f'an age of {oldest} does not fit the memory: keep the newest M')
     if time_indices is None:
         time_indices = torch.arange(M, device=story.device).expand(R, B, M)
-    ages = time_indices.flatten(1)[..., None]                         # (R, B·M, 1)
-    if ages.max() >= self.temporal_encoding[0].size(1): raise UserError(
-        f'an age of {int(ages.max())} does not fit the memory: keep the newest M')
-    mask = (story[..., 0] > 0).flatten(1)[..., None]                  # (R, B·M, 1)
+    ages, mask = (x.flatten(1)[..., None] for x in (time_indices, story[..., 0] > 0))
     facts, query = self.bag_of_words(story), self.bag_of_words(question[:, :, None])
     def embed(bags:list[Tensor], E:Tensor) -> Tensor:
         return bags[0] @ E + self.k * (bags[1] @ E)
