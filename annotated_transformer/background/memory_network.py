@@ -52,7 +52,8 @@ class MemoryNetwork(nn.Module):
             return nn.Parameter(torch.randn(R, *shape) * .1)
         self.words = nn.ParameterList(init(V, d) for _ in range(n))    # A¹, C¹ = A², …
         self.temporal_encoding = nn.ParameterList(init(M, d) for _ in range(n))
-        if not self.adjacent: self.B, self.W, self.H = map(init, (V, V, d), (d, d, d))
+        if not self.adjacent: self.B, self.W = init(V, d), init(V, d)
+        if not self.adjacent: self.H = init(d, d)
         j, k = (torch.arange(1, n + 1) - (n + 1) / 2 for n in (J, d))
         self.register_buffer('j', j * 2 / J * position_encoding)
         self.register_buffer('k', k * 2 / d)
@@ -83,17 +84,15 @@ def forward(self:MemoryNetwork,
 ) -> Tensor:                          # logits of all words (R, B, V)
     "Answer questions. Keeps the weights of each hop, `attn_weights`, each (R, B, M)."
     R, B, M, _ = story.shape
-    oldest = M - 1 if time_indices is None else int(time_indices.max())
-    if oldest >= self.temporal_encoding[0].size(1): raise UserError(
-        f'an age of {oldest} does not fit the memory: keep the newest M')
     if time_indices is None:
         time_indices = torch.arange(M, device=story.device).expand(R, B, M)
-    ages, mask = (x.flatten(1)[..., None] for x in (time_indices, story[..., 0] > 0))
+    ages = time_indices.flatten(1)[..., None].expand(-1, -1, len(self.k))  # (R, B·M, d)
+    mask = (story[..., 0] > 0).flatten(1)[..., None]                  # (R, B·M, 1)
     facts, query = self.bag_of_words(story), self.bag_of_words(question[:, :, None])
     def embed(bags:list[Tensor], E:Tensor) -> Tensor:
         return bags[0] @ E + self.k * (bags[1] @ E)
     def memory(i:int) -> Tensor:                                      # (R, B, M, d)
-        age = self.temporal_encoding[i].take_along_dim(ages, 1)
+        age = self.temporal_encoding[i].gather(1, ages)      # refuses ages beyond M
         return (embed(facts, self.words[i]) + age * mask).unflatten(1, (B, M))
     u = embed(query, self.words[0] if self.adjacent else self.B)      # (R, B, d)
     m, c, self.attn_weights = memory(0), memory(1), []
@@ -102,7 +101,8 @@ def forward(self:MemoryNetwork,
         scores = (m @ u[..., None])[..., 0]                           # (R, B, M)
         p = scores if linear else scores.softmax(-1)
         self.attn_weights.append(p.detach())
-        u = (u if self.adjacent else u @ self.H) + (p[..., None, :] @ c)[..., 0, :]
+        o = (p[..., None, :] @ c)[..., 0, :]
+        u = (u if self.adjacent else u @ self.H) + o
     return u @ (self.words[-1] if self.adjacent else self.W).mT
 
 # %% ../../nbs/predecessors/memory_network.ipynb #to-ids

