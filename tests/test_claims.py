@@ -154,6 +154,8 @@ PLANTED = [   # page, cells, claim, word, results
     ('lab/heads', ['appendix-check'], 'CAb', 'undecided', dict(looks=[1], best=.95)),
     ('40_why_self_attention', ['cross-verdict'], 'C4e', 'confirmed', crossings(10, 12)),
     ('40_why_self_attention', ['cross-verdict'], 'C4e', 'contradicted', crossings(10, 8)),
+    ('10_introduction', ['en-fr-verdict'], 'C6.1g', 'confirmed', dict(en_fr={'abstract': 41.8, 'section 6.1': 41.8})),
+    ('10_introduction', ['en-fr-verdict'], 'C6.1g', 'contradicted', dict(en_fr={'abstract': 41.8, 'section 6.1': 41.0})),
     ('36_transformer', ['cell-059', 'vocabulary-verdict'], 'C6.2a', 'confirmed', counted()),
     ('36_transformer', ['cell-059', 'vocabulary-verdict'], 'C6.2a', 'contradicted', counted(big=210)),
     ('36_transformer', ['cell-059', 'vocabulary-verdict'], 'C6.2a', 'contradicted', counted(**PAPER_MILLIONS)),
