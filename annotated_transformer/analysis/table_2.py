@@ -20,8 +20,6 @@ _MODEL_FAMILIES = (      # recipes
     'transformer_tiny')
 
 # %% ../../nbs/61d_comparison.ipynb #update-flops
-#| code-fold: true
-#| code-summary: "_count_step_flops: the FLOPs of one step"
 def _count_step_flops(
     model:Seq2SeqModel,
     src:Tensor,          # a batch (B, T_k)
@@ -39,6 +37,8 @@ def _count_step_flops(
     return float(counter.get_total_flops())
 
 # %% ../../nbs/61d_comparison.ipynb #bleu-by-length
+#| code-fold: true
+#| code-summary: "bleu_by_length"
 def bleu_by_length(
     sources:list[str],      # raw text
     hypotheses:list[str],   # tokens separated by spaces
