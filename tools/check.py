@@ -163,7 +163,8 @@ def lists(root):
                    for odd in sorted({*re.findall(r'[\x00-\x08\x0b-\x1f]', text)})]
         lines = re.sub(r'^ *```.*?^ *```', '', text, flags=re.MULTILINE | re.DOTALL).splitlines()
         faults += [f'{where}: {line.strip()[:50]!r} begins a list: put an empty line before it' for before, line in zip(lines, lines[1:])
-                   if item.match(line) and before.strip() and not item.match(before) and not re.match(r'[ #>|:]', before)]
+                   if item.match(line) and before.strip() and not item.match(before) and not re.match(r'[ #>|:]', before)
+                   or re.match(r' *\d\d+[.)] ', line) and before.strip() and not re.match(r' *\d+[.)] ', before)]      # a number that ends a sentence
     return faults
 
 def lint(root):
