@@ -20,6 +20,8 @@ _MODEL_FAMILIES = (      # recipes
     'transformer_tiny')
 
 # %% ../../nbs/61d_comparison.ipynb #update-flops
+#| code-fold: true
+#| code-summary: "_count_step_flops"
 def _count_step_flops(
     model:Seq2SeqModel,
     src:Tensor,          # a batch (B, T_k)
