@@ -142,7 +142,7 @@ ECHO_SYSTEMS = {
         'June 2016', 'Parikh, Täckström, Das, **Uszkoreit**, Google '
         '[@parikh2016decomposable]', lambda n: _SequenceEcho(_IntraCompare()),
         lambda l: _Intra(), lambda l: _Intra(),
-        'order only up to ten places; one layer; classifies, generates no text'),
+        'order only up to nine places; one layer; classifies, generates no text'),
     'structured self-attention': _EchoSystem(
         'March 2017', 'Lin and others, Montreal and IBM [@lin2017structured]',
         _EmbeddingEcho, _attend, _tick,
