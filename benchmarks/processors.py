@@ -1,9 +1,11 @@
-"""What does a processor do with a product? Five measurements for the chapter on processors, each a part of one record.
+"""What does a processor do with a product? Six measurements for the chapter on processors, each a part of one record.
 
     width     the same product by instructions of 4, 8 and 16 lanes (oneDNN limited to them), by MKL, in bfloat16, and by plain Python
     sizes     square products and those of layers, against the operations per byte; speed of copying
-    updates   whole updates of three sizes: products by either library, PyTorch's loss in place of ours, bfloat16; memory of the losses
+    updates   whole updates of three sizes: products by either library, PyTorch's loss in place of ours, bfloat16 with PyTorch's fused
+              attention and with ours; memory of the losses
     dropout   whole updates of three sizes with PyTorch's dropout, with four activations to a draw, and without dropout
+    memory    whole updates of two sizes in processes of their own, by turns: memory freed as glibc does it, and kept
     threads   one program with all cores and two such programs at once, with threads that sleep while they wait and threads that spin
 
 All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else
@@ -20,7 +22,9 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 from torch.nn import functional as F
 from annotated_transformer.cpu import (
-    _OneDNNLinear, _OneDNNLinearFunction, _FastDropout, _linear_onednn, _replace_modules, choose_matmul_backend, _is_onednn_available)
+    _BFloat16Attention, _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _is_onednn_available, _keep_freed_memory, _linear_onednn, _replace_modules,
+    choose_matmul_backend)
+from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
@@ -89,18 +93,19 @@ def plain_loss(logits, target, eps_ls=.1, pad_id=0):
     return total, (target != pad_id).sum()
 
 variants = {"PyTorch's products": dict(), "oneDNN's products": dict(fast=True), "oneDNN's products, PyTorch's loss": dict(fast=True, loss=plain_loss),
-            'bfloat16': dict(half=True)}
+            "bfloat16, PyTorch's attention": dict(half=True), 'bfloat16': dict(half=True, attention=True)}
 
 class NoDropout(torch.nn.Dropout):
     def forward(self, x): return x
 
-def copy_with_layers(model, fast=False, cheap=False, drops=True, **_):
+def copy_with_layers(model, fast=False, cheap=False, drops=True, attention=False, **_):
     "A model of the same weights with the layers of a variant."
     twin = Transformer(model.config)
     for name, p in model.named_parameters(remove_duplicate=False):
         *path, last = name.split('.')
         setattr(twin.get_submodule('.'.join(path)), last, p)
     if fast: _replace_modules(twin, torch.nn.Linear, _OneDNNLinear)
+    if attention: _replace_modules(twin, MultiHeadAttention, _BFloat16Attention)
     if cheap: _replace_modules(twin, torch.nn.Dropout, _FastDropout)
     if not drops: _replace_modules(twin, torch.nn.Dropout, lambda _: NoDropout(0.))
     return twin
@@ -156,6 +161,32 @@ def dropout(rounds):
     for name, run in found.items(): run.update(P_drop=get_recipe(name).model.P_drop, d_model=get_recipe(name).model.d_model)
     return dict(recipes=found)
 
+# ---------------------------------------------------------------- memory
+def step_seconds(name, tokens, n, kept):
+    "Median of the updates of one process, after two that warm up, and its peak memory."
+    if kept: _keep_freed_memory()
+    torch.manual_seed(0)
+    c, took = get_recipe(name).model, []
+    model = Transformer(c).train()
+    optimizer = adam(model)
+    for i in range(n + 2):
+        width = 20 + 4 * (i % 3)                                   # batches of three shapes
+        src, tgt = torch.randint(4, c.vocab_size, (2, tokens // width, width))
+        start = time.process_time()
+        run_train_step(model, optimizer, src, tgt, c)
+        took.append(time.process_time() - start)
+    return dict(seconds=median(took[2:]), peak_MB=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == 'darwin' else 1e3))
+
+def memory(rounds):
+    found = {}
+    for name, tokens in (('base', 1024), ('multi30k_tiny', 8192)):
+        runs = {way: [] for way in ('returned', 'kept')}
+        for _ in range(rounds):
+            for way in runs: runs[way].append(read_result(start_child('--child', 'memory', name, tokens, 6, int(way == 'kept'))))
+        times, peaks = ({way: [run[key] for run in found] for way, found in runs.items()} for key in ('seconds', 'peak_MB'))
+        found[name] = dict(tokens=tokens, rounds=rounds, seconds=times, peak_MB=peaks, speed=median(a / b for a, b in zip(times['returned'], times['kept'])))
+    return dict(recipes=found)
+
 # ---------------------------------------------------------------- threads
 def count_steps(seconds):
     "Updates of a small model in a given time, which begins when the parent says so."
@@ -189,8 +220,9 @@ def threads(rounds):
     return results
 
 child_commands = dict(width=benchmark_square, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
+                memory=lambda name, tokens, n, kept: step_seconds(name, int(tokens), int(n), kept == '1'),
                 threads=lambda seconds: count_steps(float(seconds)))
-parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, threads=threads)
+parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, memory=memory, threads=threads)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))
 p.add_argument('--rounds', type=int, default=5, help='of updates')

@@ -7,9 +7,11 @@ as PyTorch does. `of_matmul_peak` is the share of what the better of the two lib
 
     python benchmarks/training.py                                            # base, up to 2,048 + 2,048 tokens, on the CPU
     python benchmarks/training.py --products both --threads 1 --cpu-time     # ours also as PyTorch multiplies; other work may go on
+    python benchmarks/training.py --bf16 --threads 1                         # ours in bfloat16, too, beside peers in float32
     python benchmarks/training.py --device cuda --dtype bf16 --tokens 25000 --recipe big --compile --out big.json
 """
-import argparse, json, platform, sys, time
+import argparse, ctypes, json, platform, sys, time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -24,7 +26,7 @@ from annotated_transformer.analysis.hardware import mfu, PEAK_FLOPS, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
-    _linear_onednn, choose_matmul_backend, _is_onednn_available, optimize_for_training)
+    _keep_freed_memory, _linear_onednn, choose_matmul_backend, _is_onednn_available, optimize_for_training)
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.train_step import ModelWithLoss, train_step
 from annotated_transformer.model.seq2seq import Seq2SeqModel
@@ -85,8 +87,9 @@ class Peer(Seq2SeqModel):
 
     def forward(self, src, tgt): return self.model(src, tgt)
 
-OURS_PYTORCH = "ours, with PyTorch's products"
-builders = {'ours': Transformer, OURS_PYTORCH: Transformer, 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
+OURS_PYTORCH, OURS_BF16 = "ours, with PyTorch's products", 'ours, in bfloat16'
+OURS = 'ours', OURS_PYTORCH, OURS_BF16
+builders = {**dict.fromkeys(OURS, Transformer), 'torch.nn.Transformer': TorchTransformer, 'x-transformers': XTransformers, 'HF Marian': Marian}
 
 def draw_batches(tokens, V, n, pairs=40_000):
     "Random ids in batches cut by `batching.plan`; lengths are log-normal, 28 pieces on average."
@@ -98,37 +101,45 @@ def draw_batches(tokens, V, n, pairs=40_000):
         return out.masked_fill(torch.arange(out.size(1)) >= torch.tensor(lengths)[:, None], 0)
     return [(ids(n_src[rows]), ids(n_tgt[rows] + 1)) for rows in make_batches(n_src, n_tgt, tokens)[:n]]
 
+def default_memory():
+    "For a peer: what optimize_for_training changes for the whole process is again what glibc's own adaptation ends with."
+    with suppress(AttributeError, OSError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 2**25); mallopt(-1, 2**26)
+
 def time_call(a, f, *args):
     clock = time.process_time if a.cpu_time else time.perf_counter
     sync = torch.cuda.synchronize if a.device == 'cuda' else lambda: None
-    sync(); start = clock(); f(*args); sync()
-    return clock() - start
+    sync(); start = clock(); result = f(*args); sync()
+    return clock() - start, result
 
 def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
     libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and _is_onednn_available())
-    return max(2 * x.size(0) ** 3 / time_call(a, f, x, y) for x, y in pairs * 3 for f in libraries)
+    return max(2 * x.size(0) ** 3 / time_call(a, f, x, y)[0] for x, y in pairs * 3 for f in libraries)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
     src, tgt = src.to(accelerator.device), tgt.to(accelerator.device)
     loss = F.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=0, label_smoothing=eps_ls)
     accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()
+    return loss.detach() * (tgt[:, 1:] != 0).sum(), None, None
 
 def prepare_model(name, c, a, accelerator):
-    "One model: its number of parameters, and a function that trains it on one batch."
+    "One model: its number of parameters, and a function that trains it on one batch and returns the loss summed over its target tokens."
     torch.manual_seed(0)
-    model, one_update = builders[name](c).train(), train_step if name in ('ours', OURS_PYTORCH) or a.same_step else plain_update
-    if name == 'ours': optimize_for_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
+    model, one_update = builders[name](c).train(), train_step if name in OURS or a.same_step else plain_update
+    if name in ('ours', OURS_BF16): optimize_for_training(model, 'onednn' if a.products in ('onednn', 'both') else 'pytorch')
     optimizer = adam(model) if one_update is train_step else torch.optim.Adam(model.parameters(), betas=(.9, .98), eps=1e-9)
     for group in optimizer.param_groups: group['lr'] = 1e-4
     params = n_parameters(model)
     if one_update is train_step: model = ModelWithLoss(model if isinstance(model, Seq2SeqModel) else Peer(model, c).train())
     model, optimizer = accelerator.prepare(model, optimizer)
+    if name == OURS_BF16: model.forward = torch.autocast('cpu', torch.bfloat16)(model.forward)
     if a.compile: model = torch.compile(model, dynamic=True)
     more = () if one_update is train_step else (c.eps_ls,)
-    return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, *more)
+    return params, lambda src, tgt: one_update(model, optimizer, src, tgt, accelerator, *more)[0].item()
 
 OP_CATEGORIES = {'matrix products': 'mm linear_pointwise', 'attention': 'attention', 'layer norm': 'layer_norm', 'loss': 'log_softmax nll_loss Smooth',
          'Adam': 'adam addcdiv addcmul lerp sqrt', 'random numbers of dropout': 'bernoulli dropout', 'filling with zeros': 'fill_'}
@@ -151,6 +162,7 @@ p.add_argument('--products', choices=['auto', 'onednn', 'pytorch', 'both'], defa
 p.add_argument('--only-ours', action='store_true', help='no peers')
 p.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
 p.add_argument('--dtype', choices=dtypes, default='fp32', help='bf16: autocast, weights stay in float32')
+p.add_argument('--bf16', action='store_true', help='also ours in bfloat16, on a CPU, beside the others in float32')
 p.add_argument('--compile', action='store_true', help='torch.compile every model, with dynamic shapes')
 p.add_argument('--same-step', action='store_true', help="train the peers, too, with our loss and optimizer")
 p.add_argument('--rounds', type=int, default=5, help='timed rounds, after two that warm up')
@@ -161,22 +173,24 @@ p.add_argument('--out', help='write the results to this JSON file, too')
 
 def main(a):
     if a.cpu_time and (a.threads > 1 or a.device == 'cuda'): sys.exit('error: --cpu-time needs --device cpu --threads 1')
+    if a.bf16 and (a.dtype != 'fp32' or a.device == 'cuda'): sys.exit('error: --bf16 adds a row to a run in fp32 on a CPU')
     torch.set_num_threads(a.threads)
     c, cuda, peak, entries = get_recipe(a.recipe).model, a.device == 'cuda', 0., {}
     accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
     batches = draw_batches(a.tokens, c.vocab_size, a.rounds)
     measured = 'pytorch' if cuda else choose_matmul_backend(c.d_model)
     if a.products == 'auto': a.products = measured
-    for name in list(builders)[:2] if a.only_ours else builders:
-        if name == OURS_PYTORCH and a.products != 'both': continue
+    for name in OURS if a.only_ours else builders:
+        if name == OURS_PYTORCH and a.products != 'both' or name == OURS_BF16 and not a.bf16: continue
         try: entries[name] = prepare_model(name, c, a, accelerator)
         except ImportError as e: print(f"{name} is left out ({e}): pip install -e '.[bench]'")
-    times, memory = {name: [] for name in entries}, dict.fromkeys(entries, 0)
+    times, losses, memory = {name: [] for name in entries}, {name: [] for name in entries}, dict.fromkeys(entries, 0)
     for i in range(-2, a.rounds):
         peak = max(peak, matmul_rate(a))
         for name, (params, step) in entries.items():
             if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params   # own: weights, two moments
-            times[name].append(time_call(a, step, *batches[i % a.rounds]))
+            (_keep_freed_memory if name in OURS else default_memory)()
+            for kept, value in zip((times[name], losses[name]), time_call(a, step, *batches[i % a.rounds])): kept.append(value)
             if cuda and i >= 0: memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - others)
 
     pieces = [(tgt[:, 1:] != 0).sum().item() for _, tgt in batches]
@@ -187,7 +201,8 @@ def main(a):
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
         return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces),
                     of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][2:])),
-                    hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.max_steps / 3600, **gpu)
+                    hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.max_steps / 3600,
+                    nats_per_token=[round(loss / n, 4) for loss, n in zip(losses[name][2:], pieces)], **gpu)
     models = {name: row(name, t[2:]) for name, t in times.items()}
     products = {} if cuda else dict(products='onednn' if a.products == 'both' else a.products, faster_products=measured)
     device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'
@@ -197,8 +212,9 @@ def main(a):
     if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a)
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
-    rivals = [m['time_over_ours'] for name, m in models.items() if name not in ('ours', OURS_PYTORCH)]
+    rivals = [m['time_over_ours'] for name, m in models.items() if name not in OURS]
     if OURS_PYTORCH in models: print(f"oneDNN's products make ours {models[OURS_PYTORCH]['time_over_ours']:.2f} times as fast")
     if rivals: print(f'ours does {min(rivals):.2f} times the work of the fastest peer')
+    if rivals and a.bf16: print(f"in bfloat16 {min(rivals) / models[OURS_BF16]['time_over_ours']:.2f} times")
 
 if __name__ == '__main__': main(p.parse_args())

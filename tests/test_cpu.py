@@ -1,6 +1,9 @@
 "oneDNN in the place of PyTorch's products: the same numbers, and whatever is done with a model can still be done."
 import json
 import pickle
+import platform
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import replace
 
@@ -13,7 +16,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import cpu as processors
-from annotated_transformer.cpu import _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, _is_onednn_available, optimize_for_training
+from annotated_transformer.cpu import _BFloat16Attention, _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, _is_onednn_available, optimize_for_training
+from annotated_transformer.model.attention import MultiHeadAttention, subsequent_mask
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.model.layers import Stack
 from annotated_transformer.model.loss import label_smoothed_loss
@@ -230,6 +234,54 @@ def test_dropout_keeps_one_byte_for_each_activation():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t): y = layer(x)
     y.sum().backward()
     assert [(t.dtype, t.numel()) for t in kept] == [(torch.bool, 1000)] and torch.equal(x.grad, y)
+
+def gradients(layer, Q, K, V, mask=None):
+    "Output and gradients of attention, in 64 bits."
+    Q, K, V = (x.clone().requires_grad_() for x in (Q, K, V))
+    y = layer.attend(Q, K, V, mask)
+    return [x.double() for x in (y.detach(), *torch.autograd.grad(y, (Q, K, V), torch.ones_like(y)))]
+
+@pytest.mark.parametrize('T', [1, 7, 512])
+def test_attention_in_bfloat16_is_as_exact_as_the_fused_one(T):
+    torch.manual_seed(0)
+    layer, Q, K, V = MultiHeadAttention(16, 2), *torch.randn(3, 3, 2, T, 8).bfloat16()
+    mask = subsequent_mask(T).expand(3, 1, T, T).clone()
+    mask[1] = False                                          # these queries attend to nothing
+    exact = gradients(layer, Q.double(), K.double(), V.double(), mask)
+    fused, ours = gradients(layer, Q, K, V, mask), gradients(_BFloat16Attention(layer), Q, K, V, mask)
+    for e, f, o in zip(exact, fused, ours): assert (o - e).norm() < max(1.5 * (f - e).norm(), 1e-2 * e.norm(), 1e-6)
+    assert not ours[0][1].any()
+
+def test_attention_in_bfloat16_leaves_the_rest_to_the_fused_one():
+    "Other precisions, more than 512 keys, no gradient; a layer asked for its weights keeps them; P_attn drops them."
+    layer = MultiHeadAttention(16, 2, P_attn=.5)
+    ours, x = _BFloat16Attention(layer), torch.randn(3, 1, 2, 513, 8)
+    for Q, K, V in (x[..., :9, :], x.bfloat16()):
+        torch.manual_seed(1); fused = gradients(layer, Q, K, V)
+        torch.manual_seed(1); assert all(map(torch.equal, fused, gradients(ours, Q, K, V)))
+    Q, K, V = x[..., :9, :].bfloat16()
+    assert torch.equal(ours.eval().attend(Q, K, V), layer.eval().attend(Q, K, V))
+    Q, ours.need_weights = Q.requires_grad_(), True
+    ours.attend(Q, K, V); assert ours.attn_weights.shape == (1, 2, 9, 9)
+    ours.need_weights = False; ours.train()
+    assert not torch.equal(ours.attend(Q, K, V), ours.attend(Q, K, V))
+
+def test_only_attention_without_changes_is_replaced():
+    class Own(MultiHeadAttention): pass
+    model = optimize_for_training(nn.Sequential(MultiHeadAttention(16, 2), Own(16, 2)))
+    assert [type(m) for m in model] == [_BFloat16Attention, Own] and type(model[0].dropout) is _FastDropout
+    copy = pickle.loads(pickle.dumps(model[0])); assert type(copy) is _BFloat16Attention
+    copy.W_Q.weight.data += 1; assert not torch.equal(copy.W_Q.weight, model[0].W_Q.weight)
+
+@pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='a setting of glibc')
+def test_freed_memory_is_kept():
+    "In a process of its own: a tensor of 64 MiB is written for the third time without a new page."
+    code = ('import resource, torch; from annotated_transformer.cpu import _keep_freed_memory\n'
+            'def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n'
+            'def new():\n before = faults(); torch.zeros(2**24); return faults() - before\n'
+            'before = [new() for _ in range(3)][-1]; _keep_freed_memory(); print(before, [new() for _ in range(3)][-1])')
+    before, after = map(int, subprocess.check_output([sys.executable, '-c', code], text=True).split())
+    assert after < 10 and before > 100 * max(after, 1)
 
 def test_a_run_has_the_cheaper_dropout(tmp_path):
     recipe, out = get_recipe('demo', max_steps=2, P_drop=0.1, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), tmp_path / 'run'
