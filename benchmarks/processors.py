@@ -5,7 +5,8 @@
     updates   whole updates of three sizes: products by either library, PyTorch's loss in place of ours, bfloat16 with PyTorch's fused
               attention and with ours; memory of the losses
     dropout   whole updates of three sizes with PyTorch's dropout, with four activations to a draw, and without dropout
-    memory    whole updates of two sizes in processes of their own, by turns: memory freed as glibc does it, and kept
+    memory    whole updates of two sizes in processes of their own, by turns: memory freed as glibc does it, kept, and kept without
+              glibc's cache of small blocks, which keeps large ones apart; alone, since a child's peak begins with that of its parent
     threads   one program with all cores and two such programs at once, with threads that sleep while they wait and threads that spin
 
 All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else
@@ -178,13 +179,15 @@ def step_seconds(name, tokens, n, kept):
     return dict(seconds=median(took[2:]), peak_MB=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == 'darwin' else 1e3))
 
 def memory(rounds):
+    ways = {'returned': (0, {}), 'kept': (1, {}), 'kept, no small cache': (1, dict(GLIBC_TUNABLES='glibc.malloc.tcache_count=0'))}
     found = {}
     for name, tokens in (('base', 1024), ('multi30k_tiny', 8192)):
-        runs = {way: [] for way in ('returned', 'kept')}
+        runs = {way: [] for way in ways}
         for _ in range(rounds):
-            for way in runs: runs[way].append(read_result(start_child('--child', 'memory', name, tokens, 6, int(way == 'kept'))))
-        times, peaks = ({way: [run[key] for run in found] for way, found in runs.items()} for key in ('seconds', 'peak_MB'))
-        found[name] = dict(tokens=tokens, rounds=rounds, seconds=times, peak_MB=peaks, speed=median(a / b for a, b in zip(times['returned'], times['kept'])))
+            for way, (kept, env) in ways.items(): runs[way].append(read_result(start_child('--child', 'memory', name, tokens, 5, kept, **env)))
+        times, peaks = ({way: [run[key] for run in done] for way, done in runs.items()} for key in ('seconds', 'peak_MB'))
+        speed = {way: median(a / b for a, b in zip(times['returned'], t)) for way, t in times.items()}
+        found[name] = dict(tokens=tokens, rounds=rounds, seconds=times, peak_MB=peaks, speed=speed)
     return dict(recipes=found)
 
 # ---------------------------------------------------------------- threads
