@@ -25,7 +25,7 @@ p.add_argument('--clock', type=Path, metavar='LOG', help='log of a trial with ma
 
 SEEDS, THREADS, N_VALID, MARGIN = [0, 1, 2, 3, 4], 2, 1014, .05           # the margin in standard hours
 # hours of an entry beside those of the published recipe: the claim, written before its runs
-PREDICTIONS = dict(pre_norm='less', higher_rate='less', short_warmup='less', small_batch='less', small_vocabulary='less', consistency='greater')
+PREDICTIONS = dict(pre_norm='less', higher_rate='less', short_warmup='less', small_batch='less', small_vocabulary='less', bfloat16='less', consistency='greater')
 RECORDS, COST, FINISHED, CLOCK = (HERE / f'{name}.json' for name in ('records', 'cost', 'finished', 'clock'))
 RESULTS = HERE.parents[1] / 'nbs/results'
 
