@@ -206,7 +206,7 @@ class _BFloat16Attention(MultiHeadAttention):
 
 # %% ../nbs/library/cpu.ipynb #keep-memory
 def _keep_freed_memory() -> None:
-    "Make glibc keep freed memory for the next step; other C libraries stay as they are."
+    "Make glibc keep freed memory for the next step; other C libraries are left alone."
     M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3         # numbers of glibc's malloc.h
     with suppress(AttributeError, OSError, TypeError):  # no glibc
         mallopt = ctypes.CDLL(None).mallopt

@@ -176,7 +176,7 @@ def step_seconds(name, tokens, n, kept):
         start = time.process_time()
         run_train_step(model, optimizer, src, tgt, c)
         took.append(time.process_time() - start)
-    return dict(seconds=median(took[2:]), peak_MB=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == 'darwin' else 1e3))
+    return dict(seconds=median(took[2:]), peak_MB=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024) / 1e6)
 
 def memory(rounds):
     ways = {'returned': (0, {}), 'kept': (1, {}), 'kept, no small cache': (1, dict(GLIBC_TUNABLES='glibc.malloc.tcache_count=0'))}
