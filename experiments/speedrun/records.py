@@ -100,7 +100,7 @@ def cost_table(costs):
     same = [c['step_seconds'] for c in costs if c['entry'] in ('published', 'higher_rate', 'short_warmup')]
     return '\n'.join([markdown(('entry', 'steps at most', 'standard seconds a step', 'standard hours a seed, at most', 'five seeds'), *rows), '',
                       f"{len(costs)} entries, five seeds each: {total:.0f} standard hours at most. An estimate, not a result: {costs[0]['steps']} steps of each, "
-                      f"{costs[0]['threads']} thread{'s' * (costs[0]['threads'] > 1)} of a busy {costs[0]['processor']}, {min(c['reference'] for c in costs):,.0f} to "
+                      f"{costs[0]['threads']} thread{'s' * (costs[0]['threads'] > 1)} of a {costs[0]['processor']}, {min(c['reference'] for c in costs):,.0f} to "
                       f"{max(c['reference'] for c in costs):,.0f} reference tokens a second." + (" A step of published, higher_rate and short_warmup is the same work: "
                       f"its {min(same):.2f} to {max(same):.2f} seconds show the error." if same else '')])
 
