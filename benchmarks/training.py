@@ -110,14 +110,14 @@ def default_memory():
 def time_call(a, f, *args):
     clock = time.process_time if a.cpu_time else time.perf_counter
     sync = torch.cuda.synchronize if a.device == 'cuda' else lambda: None
-    sync(); start = clock(); result = f(*args); sync()
-    return clock() - start, result
+    sync(); start = clock(); f(*args); sync()
+    return clock() - start
 
 def matmul_rate(a):
     "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
     libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and _is_onednn_available())
-    return max(2 * x.size(0) ** 3 / time_call(a, f, x, y)[0] for x, y in pairs * 3 for f in libraries)
+    return max(2 * x.size(0) ** 3 / time_call(a, f, x, y) for x, y in pairs * 3 for f in libraries)
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
@@ -190,7 +190,7 @@ def main(a):
         for name, (params, step) in entries.items():
             if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params   # own: weights, two moments
             (_keep_freed_memory if name in OURS else default_memory)()
-            for kept, value in zip((times[name], losses[name]), time_call(a, step, *batches[i % a.rounds])): kept.append(value)
+            times[name].append(time_call(a, lambda *batch: losses[name].append(step(*batch)), *batches[i % a.rounds]))             # noqa: B023
             if cuda and i >= 0: memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - others)
 
     pieces = [(tgt[:, 1:] != 0).sum().item() for _, tgt in batches]
