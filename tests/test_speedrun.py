@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -132,9 +133,17 @@ def test_the_clock_counts_the_steps_alone(race, monkeypatch):
     log, _ = race(*UNREACHABLE, validation_bleu=lambda *_: time.sleep(.5) or 7.)
     assert sum(seconds) <= log['evaluations'][-1]['seconds'] < sum(seconds) + .9 and [bleu for _, bleu in results(log)] == [0, 7, 7, 7]
 
-def test_the_reference_speed_leaves_the_random_numbers_alone(speedrun):
-    state = torch.get_rng_state()
-    assert speedrun.reference_speed(steps=1, B=2, T=4, V=50) > 0 and torch.equal(state, torch.get_rng_state())
+def test_the_reference_runs_by_itself(speedrun, monkeypatch):
+    "In a process of its own, with the threads of the training, and without this package: settings such as kept memory do not reach it."
+    text = (FOLDER / 'reference.py').read_text()
+    assert 'annotated_transformer' not in text
+    state, seen = torch.get_rng_state(), []
+    def child(args, env, **options):
+        seen.append((args[1], env['OMP_NUM_THREADS']))
+        return subprocess.check_output([args[0], '-c', text.replace('speed())', 'speed(1, 2, 4, 50))')], env=env, **options)
+    monkeypatch.setattr(speedrun, 'subprocess', SimpleNamespace(check_output=child))
+    assert speedrun.reference_speed() > 0 and torch.equal(state, torch.get_rng_state())
+    assert seen == [(FOLDER / 'reference.py', str(torch.get_num_threads()))]
 
 @pytest.mark.parametrize('files, args, message', [
     (dict(broken_yaml='model:\n  n_layers: 3\n'), (), "broken.yaml: unknown field 'n_layers'"),

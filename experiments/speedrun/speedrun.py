@@ -7,11 +7,9 @@ README.md has the rules. Any field of the recipe is an option, for a trial, whic
 
     OMP_NUM_THREADS=2 CUDA_VISIBLE_DEVICES= python experiments/speedrun/speedrun.py published --seed 0 --data data/multi30k
 """
-import argparse, hashlib, json, subprocess, sys, time
+import argparse, hashlib, json, os, subprocess, sys
 from pathlib import Path
 import torch
-from torch import nn
-from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from annotated_transformer.cli.arguments import _exit_with_usage_error, _import_user_module
 from annotated_transformer.cli.main import _exit_on_user_error
@@ -57,20 +55,11 @@ def load_entry(name, **changes):
     for module in modules: _import_user_module(str(module))
     return get_recipe(path, **RULES | changes)
 
-def reference_speed(steps=3, B=128, T=16, V=10000):
-    """Target tokens a second of PyTorch's own Transformer at the size of the published recipe: how fast this machine is at this moment.
-    It has no code in common with the entries, and a new version of this package does not change it."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        embedding, model = nn.Embedding(V, 128), nn.Transformer(128, 4, 4, 4, 256, .3, batch_first=True)
-        adam = torch.optim.Adam([*embedding.parameters(), *model.parameters()], fused=True)
-        src, tgt = torch.randint(V, (B, T)), torch.randint(V, (B, T + 1))
-        for i in range(steps + 1):                        # the first one allocates memory
-            if i == 1: start = time.perf_counter()
-            logits = model(embedding(src), embedding(tgt[:, :-1])) @ embedding.weight.T      # (B, T, V)
-            F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten()).backward()
-            adam.step(); adam.zero_grad()
-    return steps * B * T / (time.perf_counter() - start)
+def reference_speed():
+    """Target tokens a second of PyTorch's own Transformer: how fast this machine is at this moment. It has no code in common with the
+    entries and, in a process of its own, no settings either: a new version of this package does not change it."""
+    env = os.environ | dict(OMP_NUM_THREADS=str(torch.get_num_threads()))
+    return float(subprocess.check_output([sys.executable, HERE / 'reference.py'], env=env, text=True))
 
 def training_seconds(run, model, start, end):
     """Wall-clock seconds of the steps start + 1 to end, each counted once however often the run was interrupted. A line of
