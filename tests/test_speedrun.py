@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -64,7 +65,7 @@ def test_the_clock_stops_at_the_target(race, speedrun, tmp_path):
     means = [sum(row['bleu'] for row in rows[max(1, i - 3):i]) / 3 for i in range(2, len(rows) + 1)]
     assert log['reached'] is True and means[-1] >= 50 > max(means[:-1]) and last['step'] < TINY['max_steps'] and f'BLEU {means[-1]:.2f}' in out
     assert len(RunDirectory(tmp_path / 'runs/published_seed0').checkpoints()) == 1 and f"at step {last['step']}" in out
-    assert speedrun.hours(log) == pytest.approx((2 * last['seconds'] / 3600, last['seconds'] / 3600)) and last['seconds'] > 0
+    assert speedrun.hours(log) == pytest.approx((2 * last['seconds'] / 3600, last['wall_seconds'] / 3600)) and last['seconds'] > 0
 
 def test_a_target_that_is_not_reached(race):
     log, out = race(*UNREACHABLE)
@@ -131,7 +132,16 @@ def test_the_clock_counts_the_steps_alone(race, monkeypatch):
         return result
     monkeypatch.setattr(trainer, '_run_step', step)
     log, _ = race(*UNREACHABLE, validation_bleu=lambda *_: time.sleep(.5) or 7.)
-    assert sum(seconds) <= log['evaluations'][-1]['seconds'] < sum(seconds) + .9 and [bleu for _, bleu in results(log)] == [0, 7, 7, 7]
+    assert sum(seconds) <= log['evaluations'][-1]['wall_seconds'] < sum(seconds) + .9 and [bleu for _, bleu in results(log)] == [0, 7, 7, 7]
+
+def test_other_work_for_a_minute_does_not_count(speedrun, monkeypatch):
+    "Of seven lines two are slow: all tokens count at the median speed, as wall-clock seconds all lines do. A line before the start does not."
+    ten = torch.ones(1, 11, dtype=torch.long)
+    monkeypatch.setattr(speedrun, 'load_batches', lambda *_: [(None, ten)] * 80)
+    lines = [dict(step=10 * i, loss=1., tokens_per_s=50. if i in (3, 4) else 100.) for i in range(1, 9)] + [dict(step=80, valid_loss=2.)]
+    run = SimpleNamespace(recipe=get_recipe('multi30k_tiny'), data=Path('data'), metrics=lambda end: lines)
+    model = SimpleNamespace(pad_id=0, labels=lambda tgt: tgt[:, 1:])
+    assert speedrun.training_seconds(run, model, 10, 80) == (7., 9.)
 
 def test_the_reference_runs_by_itself(speedrun, monkeypatch):
     "In a process of its own, with the threads of the training, and without this package: settings such as kept memory do not reach it."
@@ -201,7 +211,7 @@ def records(speedrun, tmp_path, monkeypatch):
             log = dict(entry=entry, seed=seed, target=39., corpus=['multi30k', 'en', 'de'], n_valid=1014, trial={}, reached=True,
                        files={f.name: module._sha256_file(f) for f in module.entry_files(entry)},
                        sessions=[SESSION],
-                       evaluations=[dict(step=100 * i, bleu=39.5 * (i > 0), seconds=value * i / 3, reference=4096.) for i in range(4)]) | changes
+                       evaluations=[dict(step=100 * i, bleu=39.5 * (i > 0), seconds=value * i / 3, wall_seconds=value * i / 3, reference=4096.) for i in range(4)]) | changes
             paths.append(tmp_path / f'{entry}_seed{seed}.json')
             paths[-1].write_text(json.dumps(log))
         return paths
@@ -227,7 +237,7 @@ def test_records_become_a_table_with_verdicts(records):
 
 @pytest.mark.parametrize('changes, message', [
     (dict(trial=dict(N=1)), 'a trial'), (dict(target=38.), 'the target is 39'), (dict(n_valid=100), 'all 1,014 captions'), (dict(corpus=['multi30k', 'de', 'en']), 'en-de'),
-    (dict(reached=False), 'was not reached'), (dict(evaluations=[dict(step=i, bleu=38., seconds=1., reference=4096.) for i in range(4)]), 'was not reached'), (dict(entry='unforeseen'), 'no line in PREDICTIONS'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sessions=[SESSION | dict(threads=1)]), '1 threads'),
+    (dict(reached=False), 'was not reached'), (dict(evaluations=[dict(step=i, bleu=38., seconds=1., wall_seconds=1., reference=4096.) for i in range(4)]), 'was not reached'), (dict(entry='unforeseen'), 'no line in PREDICTIONS'), (dict(files={'published.yaml': '0'}), 'its entry is not that of entries/'), (dict(sessions=[SESSION | dict(threads=1)]), '1 threads'),
     (dict(sessions=[SESSION | dict(device='cuda')]), 'cuda'), (dict(sessions=[SESSION | dict(changed_files=True)]), 'without changed files'),
     (dict(sessions=[SESSION, SESSION | dict(commit='other')]), 'one commit'), (dict(seed=7), 'seeds')])
 def test_logs_that_break_a_rule_are_refused(records, changes, message):
@@ -241,8 +251,8 @@ def test_four_seeds_and_files_that_are_no_logs_are_refused(records, tmp_path):
 
 def test_costs_and_the_variation_of_the_clock(records, tmp_path):
     "Equal work that takes twice as long beside other work: the standard hour does not vary."
-    rows = [dict(step=0, seconds=0., reference=4096., bleu=0.), dict(step=2, seconds=2., reference=4096., bleu=0.), dict(step=4, seconds=4., reference=4096., bleu=0.),
-            dict(step=6, seconds=4 + 8 / 3, reference=2048., bleu=0.), dict(step=8, seconds=8 + 8 / 3, reference=2048., bleu=0.)]
+    rows = [dict(step=0, seconds=0., wall_seconds=0., reference=4096., bleu=0.), dict(step=2, seconds=2., wall_seconds=2., reference=4096., bleu=0.), dict(step=4, seconds=4., wall_seconds=4., reference=4096., bleu=0.),
+            dict(step=6, seconds=4 + 8 / 3, wall_seconds=4 + 8 / 3, reference=2048., bleu=0.), dict(step=8, seconds=8 + 8 / 3, wall_seconds=8 + 8 / 3, reference=2048., bleu=0.)]
     log, = records.make_logs('published', [0], trial=dict(max_steps=8), reached=False, evaluations=rows, sessions=[SESSION | dict(versions={})])
     records.main(records.p.parse_args(['--cost', str(log), '--clock', str(log)]))
     text = (records.HERE / 'README.md').read_text()

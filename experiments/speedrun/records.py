@@ -110,7 +110,7 @@ def measure_cost(path):
     rows, recipe = log['evaluations'], load_entry(log['entry'])
     step_seconds = 3600 * hours(log)[0] / rows[-1]['step']
     return dict(entry=log['entry'], steps=rows[-1]['step'], step_seconds=step_seconds, max_steps=recipe.schedule.max_steps, hours=step_seconds * recipe.schedule.max_steps / 3600,
-                wall_step_seconds=rows[-1]['seconds'] / rows[-1]['step'], reference=mean(r['reference'] for r in rows), **{k: log['sessions'][0][k] for k in ('processor', 'threads', 'commit', 'versions')})
+                wall_step_seconds=rows[-1]['wall_seconds'] / rows[-1]['step'], reference=mean(r['reference'] for r in rows), **{k: log['sessions'][0][k] for k in ('processor', 'threads', 'commit', 'versions')})
 
 def variation(values): return stdev(values) / mean(values)
 
@@ -118,9 +118,9 @@ def clock_text(log):
     "How much the time of equal work varies by either clock."
     if not log: return 'Not measured yet.'
     rows = log['evaluations']
-    wall = [(b['seconds'] - a['seconds']) / (b['step'] - a['step']) for a, b in zip(rows, rows[1:])]
+    wall = [(b['wall_seconds'] - a['wall_seconds']) / (b['step'] - a['step']) for a, b in zip(rows, rows[1:])]
     standard = [3600 * hours(dict(evaluations=pair))[0] / (pair[1]['step'] - pair[0]['step']) for pair in zip(rows, rows[1:])]
-    return (f"Measured on a busy machine, {rows[-1]['step']} steps of {log['entry']}, {len(wall)} evaluations: a step took {min(wall):.1f} to {max(wall):.1f} wall-clock seconds, "
+    return (f"Measured with other work on the machine from time to time, {rows[-1]['step']:,} steps of {log['entry']}, {len(wall)} evaluations: a step took {min(wall):.1f} to {max(wall):.1f} wall-clock seconds, "
             f"coefficient of variation {100 * variation(wall):.0f} %; in standard seconds it was {100 * variation(standard):.0f} %. Batches differ in size, which is part of both.")
 
 def finished_text(runs):

@@ -9,6 +9,7 @@ README.md has the rules. Any field of the recipe is an option, for a trial, whic
 """
 import argparse, hashlib, json, os, subprocess, sys
 from pathlib import Path
+from statistics import median
 import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from annotated_transformer.cli.arguments import _exit_with_usage_error, _import_user_module
@@ -62,16 +63,18 @@ def reference_speed():
     return float(subprocess.check_output([sys.executable, HERE / 'reference.py'], env=env, text=True))
 
 def training_seconds(run, model, start, end):
-    """Wall-clock seconds of the steps start + 1 to end, each counted once however often the run was interrupted. A line of
-    metrics.jsonl has the target tokens a second of its steps, without validation, saving and translation; their tokens are counted again."""
+    """(undisturbed, wall-clock) seconds of the steps start + 1 to end, each counted once however often the run was interrupted. A line
+    of metrics.jsonl has the target tokens a second of its ten steps, without validation, saving and translation; their tokens are counted
+    again. Undisturbed are all tokens at the median speed of the lines, so that a minute of other work on the machine does not count."""
     data = run.recipe.data
     batches = load_batches(run.data / 'train', data.max_tokens, model.pad_id, run.recipe.seed, data.num_batch_buckets)
-    seconds, before = 0., start
+    tokens, speeds, before = [], [], start
     for line in run.metrics(end):
         if 'loss' not in line or line['step'] <= start: continue
-        tokens = sum((model.labels(batches[i][1]) != model.pad_id).sum().item() for i in range(before, line['step']))
-        seconds, before = seconds + tokens / line['tokens_per_s'], line['step']
-    return seconds
+        tokens.append(sum((model.labels(batches[i][1]) != model.pad_id).sum().item() for i in range(before, line['step'])))
+        speeds.append(line['tokens_per_s'])
+        before = line['step']
+    return sum(tokens) / median(speeds), sum(n / speed for n, speed in zip(tokens, speeds))
 
 def validation_bleu(model, run, sources, references):
     "Lower-cased tokenised BLEU of greedy translations of raw text, on Moses tokens whatever the entry's own tokens are."
@@ -80,11 +83,11 @@ def validation_bleu(model, run, sources, references):
     return tokenized_bleu(texts if run.config['preprocessing'] == 'moses_lc' else moses_lc(texts, lang), moses_lc(references, lang))
 
 def hours(log):
-    """(standard hours, wall-clock hours) of the training. Seconds between two evaluations count by the mean of the reference speeds at both:
-    a standard hour is an hour on a machine with the nominal speed."""
+    """(standard hours, wall-clock hours) of the training. Undisturbed seconds between two evaluations count by the mean of the reference
+    speeds at both: a standard hour is an hour on a machine with the nominal speed."""
     rows = log['evaluations']
     standard = sum((b['seconds'] - a['seconds']) * (a['reference'] + b['reference']) / 2 for a, b in zip(rows, rows[1:])) / NOMINAL_SPEED
-    return standard / 3600, rows[-1]['seconds'] / 3600
+    return standard / 3600, rows[-1]['wall_seconds'] / 3600
 
 def recent_bleu(rows):
     "Mean BLEU of the last three evaluations; the first row is the start."
@@ -126,8 +129,8 @@ def main(a):
     def score(model, _, step):
         "The callback of the training: scores, writes the log, and ends the training at the target."
         bleu = validation_bleu(model, run, sources, references)
-        seconds = rows[-1]['seconds'] + training_seconds(run, model, rows[-1]['step'], step)
-        rows.append(dict(step=step, bleu=bleu, seconds=seconds, reference=reference_speed()))
+        seconds, wall = training_seconds(run, model, rows[-1]['step'], step)
+        rows.append(dict(step=step, bleu=bleu, seconds=rows[-1]['seconds'] + seconds, wall_seconds=rows[-1]['wall_seconds'] + wall, reference=reference_speed()))
         reached = recent_bleu(rows) >= a.target
         if reached or step == recipe.schedule.max_steps: log['reached'] = reached
         save()
@@ -138,7 +141,7 @@ def main(a):
     if log['reached'] is None:
         checkpoints = run.checkpoints('*')
         log['sessions'].append(session(int(checkpoints[-1].name[-8:]) if checkpoints else 0))
-        if not rows: rows.append(dict(step=0, bleu=0., seconds=0., reference=reference_speed()))
+        if not rows: rows.append(dict(step=0, bleu=0., seconds=0., wall_seconds=0., reference=reference_speed()))
         save()
         try:
             saved = run.checkpoints()
