@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch.nn import functional as F
 from torch._dynamo.utils import counters
-from annotated_transformer.analysis.hardware import PEAK_FLOPS, mfu, train_flops
+from annotated_transformer.model.flops import PEAK_FLOPS, mfu, train_flops
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.attention import subsequent_mask
 from annotated_transformer.model.layers import DecoderLayer, EncoderLayer

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 from annotated_transformer.data.batching import make_batches
 from annotated_transformer.utils.plotting import n_parameters
-from annotated_transformer.analysis.hardware import mfu, PEAK_FLOPS, train_flops
+from annotated_transformer.model.flops import mfu, PEAK_FLOPS, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (

@@ -35,7 +35,7 @@ from accelerate import Accelerator
 from datasets import load_from_disk
 from annotated_transformer.model.config import count_parameters
 from annotated_transformer.inference.evaluation import evaluate, load_test_split
-from annotated_transformer.analysis.hardware import PEAK_FLOPS, train_flops, training_memory
+from annotated_transformer.model.flops import PEAK_FLOPS, train_flops, training_memory
 from annotated_transformer.run_directory import RunDirectory, load_model, RunLockedError
 from annotated_transformer.data.preprocessing import load_batches
 from annotated_transformer.training.trainer import train

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from annotated_transformer.analysis.hardware import train_flops
+from annotated_transformer.model.flops import train_flops
 from annotated_transformer.analysis.table_2 import _MODEL_FAMILIES, _count_step_flops, bleu_by_length
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.config import TransformerConfig

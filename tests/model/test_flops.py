@@ -1,5 +1,4 @@
 "The formulas of section 5.2 against PyTorch's counters, measured tensors and cases by hand."
-import math
 from dataclasses import replace
 
 import pytest
@@ -9,8 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from annotated_transformer.analysis.hardware import (
-    GPU, PEAK_FLOPS, _expected_normal_max, _forward_flops, _step_times, mfu, train_flops, training_memory)
+from annotated_transformer.model.flops import PEAK_FLOPS, _forward_flops, mfu, train_flops, training_memory
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.model.transformer import Transformer
@@ -96,27 +94,6 @@ def test_the_papers_models_fit_eight_p100s_and_not_one(name):
     "16 GB each."
     assert training_memory(presets[name], 1000 / 8, 25, 25)['peak'] < 8e9
     assert training_memory(presets[name], 1000, 25, 25)['peak'] > 16e9
-
-def test_expected_maximum():
-    "Of two normal numbers 1/√π, of three 3/(2√π)."
-    assert_close([_expected_normal_max(n) for n in (1, 2, 3)], [0., 1 / math.sqrt(math.pi), 1.5 / math.sqrt(math.pi)])
-
-def test_step_times_by_hand():
-    "One GPU, two with infinitely fast links, then four and sixteen with links of 1 GB/s."
-    ideal = GPU(peak=1e12, intra_node_bw=math.inf, price=0, mfu=.5, latency=0, launch_overhead=0, jitter=0)
-    assert _step_times(3e12, 1e9, 1, ideal) == (6., 0., 0.)
-    assert sum(_step_times(3e12, 1e9, 2, ideal)) == 3.
-    assert _step_times(3e12, 1e9, 4, replace(ideal, intra_node_bw=1e9))[2] == 1.5
-    assert _step_times(3e12, 1e9, 16, replace(ideal, inter_node_bw=1e9))[2] == 1.875
-
-def test_launch_overhead_hides_the_faster_gpu():
-    "On the paper's batch of base eight H100s gain on eight A100s only without the floor under a step; for big they gain with it."
-    a100 = GPU(PEAK_FLOPS['A100'], intra_node_bw=300e9, price=2., inter_node_bw=200e9)
-    h100 = GPU(PEAK_FLOPS['H100'], intra_node_bw=450e9, price=3., inter_node_bw=400e9)
-    def gain(name, gpu):
-        work = train_flops(presets[name], 1000, 25, 25), 4 * count_parameters(presets[name]), 8
-        return sum(_step_times(*work, a100)) / sum(_step_times(*work, gpu))
-    assert gain('base', h100) < 1.1 and gain('base', replace(h100, launch_overhead=0)) > 2.5 and gain('big', h100) > 2.5
 
 def test_only_one_reading_of_the_batch_fits_the_gpus():
     "25,000 tokens for all eight P100s keep below their peak, for each they exceed it; base by its steps is 3.0e18 FLOPs."
