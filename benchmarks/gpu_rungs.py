@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch.nn import functional as F
 from torch._dynamo.utils import counters
-from annotated_transformer.model.flops import PEAK_FLOPS, mfu, train_flops
+from annotated_transformer.model.flops import mfu, peak_flops, train_flops
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.attention import subsequent_mask
 from annotated_transformer.model.layers import DecoderLayer, EncoderLayer
@@ -96,7 +96,7 @@ def train(device, tiny, recipe, options):
     if not math.isfinite(loss): raise ValueError(f'the loss is {loss}')
     def per_second(counts): return median(n / t for n, t in zip(counts * s.timed, times))
     flops, real = [train_flops(c, *x.shape, y.size(1) - 1) for x, y in batches], [(y[:, 1:] != 0).sum().item() for _, y in batches]
-    peak = next((v for k, v in PEAK_FLOPS.items() if s.cuda and k in torch.cuda.get_device_name()), None)
+    peak = peak_flops(torch.device(device))
     # how much was really compiled
     compiled = dict(graphs=counters['stats']['unique_graphs'], graph_breaks=sum(counters['graph_break'].values()), cudagraph_skips=counters['inductor']['cudagraph_skips'])
     return dict(step_s=median(times), tokens_per_s=per_second(real), mfu=peak and mfu(per_second(flops), 1, peak), peak_memory_GB=memory, loss=loss,

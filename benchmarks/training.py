@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 from annotated_transformer.data.batching import make_batches
 from annotated_transformer.utils.plotting import n_parameters
-from annotated_transformer.model.flops import mfu, PEAK_FLOPS, train_flops
+from annotated_transformer.model.flops import mfu, peak_flops, train_flops
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.model.positional_encoding import PositionalEncoding
 from annotated_transformer.cpu import (
@@ -195,7 +195,7 @@ def main(a):
 
     pieces = [(tgt[:, 1:] != 0).sum().item() for _, tgt in batches]
     flops = [train_flops(c, *src.shape, tgt.size(1) - 1) for src, tgt in batches]
-    sheet = next((v for k, v in PEAK_FLOPS.items() if cuda and k in torch.cuda.get_device_name()), None)
+    sheet = peak_flops(torch.device('cuda' if cuda else 'cpu'))
     def row(name, t):
         over = lambda x: median(n / s for n, s in zip(x, t))
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}

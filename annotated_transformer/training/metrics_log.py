@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from tqdm.auto import tqdm
+from ..model.flops import mfu, peak_flops
 from ..utils.plotting import lineplot
 from ..utils.io import atomic_write_text
 from ..run_directory import RunDirectory
@@ -38,7 +39,9 @@ class MetricsLogger:
         if self.is_main_process:
             atomic_write_text(self.path, ''.join(json.dumps(m) + '\n' for m in lines))
         self.postfix:dict[str, str] = {}                       # shown on the bar
-        self.buffer:list[tuple[int, Tensor, int, Tensor]] = []  # steps not yet logged
+        # steps not yet logged
+        self.buffer:list[tuple[int, Tensor, int, Tensor, float]] = []
+        self.peak = peak_flops(accelerator.device)              # None: no `mfu`
         self.start_time = time.perf_counter()
         self.valid_losses = [m['valid_loss'] for m in lines if 'valid_loss' in m]
         self.bar = tqdm(total=max_steps, initial=initial_step,
@@ -53,9 +56,10 @@ class MetricsLogger:
         loss:Tensor,       # summed over the target tokens, a scalar
         num_tokens:int,    # target tokens of the batch
         grad_norm:Tensor,  # a scalar
+        flops:float=0.,    # of the step; 0 if they are not counted
     ) -> None:
         "Buffer one step, without synchronising with the GPU."
-        self.buffer.append((step, loss, num_tokens, grad_norm))
+        self.buffer.append((step, loss, num_tokens, grad_norm, flops))
         self.bar.update()
 
     def write(self,
@@ -67,7 +71,8 @@ class MetricsLogger:
             with open(self.path, 'a') as f:
                 f.write(json.dumps(dict(step=step, **metrics)) + '\n')
         self.accelerator.log(metrics, step)
-        formats = dict(loss='.3f', lr='.1e', tokens_per_s='.0f', valid_ppl='.2f')
+        formats = dict(loss='.3f', lr='.1e', tokens_per_s='.0f', mfu='.1%',
+                       valid_ppl='.2f')
         self.postfix |= {k: f'{metrics[k]:{formats[k]}}'
                          for k in formats if k in metrics}
         self.bar.set_postfix(self.postfix)
@@ -77,7 +82,7 @@ class MetricsLogger:
     ) -> None:
         """Log the means over the buffered steps.
         Raises NonFiniteError naming the first step whose loss is not finite."""
-        steps, loss_sums, tokens, grad_norms = zip(*self.buffer)
+        steps, loss_sums, tokens, grad_norms, flops = zip(*self.buffer)
         losses, num_tokens = torch.stack(loss_sums).tolist(), sum(tokens)
         for step, loss in zip(steps, losses):
             if not math.isfinite(loss):
@@ -86,9 +91,13 @@ class MetricsLogger:
                     f'the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) '
                     f'is {loss}: earlier checkpoints are unaffected; lower peak_lr, or '
                     'set max_grad_norm')
+        seconds = time.perf_counter() - self.start_time
+        busy = {}
+        if self.peak and all(flops): busy = dict(
+            mfu=mfu(sum(flops), seconds, self.peak, self.accelerator.num_processes))
         self.write(step=steps[-1], loss=sum(losses) / num_tokens, lr=lr,
                    grad_norm=torch.stack(grad_norms).mean().item(),
-                   tokens_per_s=num_tokens / (time.perf_counter() - self.start_time))
+                   tokens_per_s=num_tokens / seconds, **busy)
         self.buffer, self.start_time = [], time.perf_counter()
 
     def log_validation(self,

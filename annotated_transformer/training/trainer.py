@@ -24,6 +24,7 @@ from .optimizer import learning_rate, make_optimizer
 from ..data.batching import Batches
 from .distributed import (
     _SignalHandler, _all_reduce_any, _init_distributed, _run_on_main)
+from ..model.flops import train_flops
 from ..model.seq2seq import Seq2SeqModel
 from ..recipe import CheckpointConfig, Recipe
 from ..run_directory import RunDirectory
@@ -45,6 +46,16 @@ def _dropout_seed(
     2**32 give the same."""
     return (((step << 12) + process) ^ (seed * 0x9e3779b1)) % 2**32
 
+def _step_flops(
+    recipe:Recipe,
+    src:Tensor,  # (B, T_k)
+    tgt:Tensor,  # (B, T_q+1)
+) -> float:      # 0 of other architectures than the Transformer: they are not counted
+    "FLOPs of one step, for the share of a GPU's peak in the log."
+    if recipe.architecture != 'transformer': return 0.
+    B, T_k = src.shape
+    return train_flops(recipe.model, B, T_k, tgt.size(1) - 1)
+
 def _run_step(
     recipe:Recipe,
     step:int,                         # from 1
@@ -52,14 +63,16 @@ def _run_step(
     wrapped_model:nn.Module,          # from accelerator.prepare
     optimizer:torch.optim.Optimizer,  # from accelerator.prepare
     accelerator:Accelerator,
-) -> tuple[Tensor, int, Tensor]:      # summed loss, target tokens, gradient norm
+) -> tuple[Tensor, int, Tensor, float]:  # summed loss, target tokens, gradient norm,
+                                         # FLOPs
     "One optimizer step, with the seed of dropout and the learning rate of this step."
     torch.manual_seed(_dropout_seed(recipe.seed, step, accelerator.process_index))
     for group in optimizer.param_groups: group['lr'] = learning_rate(recipe, step)
     optimization = recipe.optimization
-    return train_step(
+    return *train_step(
         wrapped_model, optimizer, *batch, accelerator,
-        optimization.gradient_accumulation_steps, optimization.max_grad_norm)
+        optimization.gradient_accumulation_steps, optimization.max_grad_norm
+    ), _step_flops(recipe, *batch)
 
 # %% ../../nbs/55c_training.ipynb #prepare-model
 #| code-fold: true

@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from annotated_transformer.model.flops import PEAK_FLOPS, _forward_flops, mfu, train_flops, training_memory
+from annotated_transformer.model.flops import PEAK_FLOPS, _forward_flops, mfu, peak_flops, train_flops, training_memory
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.config import TransformerConfig, count_parameters, presets
 from annotated_transformer.model.transformer import Transformer
@@ -101,3 +100,8 @@ def test_only_one_reading_of_the_batch_fits_the_gpus():
         of_all = mfu(train_flops(presets[name], 1000, 25, 25), seconds, PEAK_FLOPS['P100'], n=8)
         assert 8 * of_all > 1 > of_all
     assert f"{100_000 * .4 * 8 * PEAK_FLOPS['P100']:.1e}" == '3.0e+18'
+
+@pytest.mark.parametrize('name, peak', [('NVIDIA H100 80GB HBM3', 989e12), ('Tesla P100-SXM2-16GB', 9.5e12), ('NVIDIA GeForce RTX 2080 Ti', None)])
+def test_the_peak_of_a_gpu_by_its_name(monkeypatch, name, peak):
+    monkeypatch.setattr(torch.cuda, 'get_device_name', lambda device: name)
+    assert peak_flops(torch.device('cuda')) == peak and peak_flops(torch.device('cpu')) is None

@@ -7,6 +7,7 @@ from accelerate import Accelerator
 from matplotlib import pyplot as plt
 
 from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.training import metrics_log
 from annotated_transformer.training.metrics_log import MetricsLogger, plot_metrics
 from annotated_transformer.utils.validation import NonFiniteError
 
@@ -25,6 +26,23 @@ def test_the_mean_is_over_tokens(log, tmp_path):
     line, = RunDirectory(tmp_path).metrics()
     assert (line['step'], line['lr'], line['grad_norm']) == (2, 1., 1.5) and line['loss'] == pytest.approx(1.4)
     assert log.buffer == []
+
+@pytest.mark.parametrize('flops, busy', [((1e12, 3e12), True), ((1e12, 0.), False)])
+def test_the_share_of_the_peak(tmp_path, monkeypatch, flops, busy):
+    "4e12 FLOPs in two seconds on a GPU of 1e13 FLOP/s: 20 %; none if the operations of a step are not counted."
+    monkeypatch.setattr(metrics_log, 'peak_flops', lambda device: 1e13)
+    clock = iter([0., 2., 2.])
+    monkeypatch.setattr(metrics_log.time, 'perf_counter', lambda: next(clock))
+    with MetricsLogger(tmp_path, 0, 40, 10, Accelerator(cpu=True)) as log:
+        for step, n in enumerate(flops, 1): log.update(step, torch.tensor(1.), 10, torch.tensor(1.), n)
+        log.log_train(lr=1.)
+    line, = RunDirectory(tmp_path).metrics()
+    assert line['tokens_per_s'] == 10 and line.get('mfu') == (pytest.approx(.2) if busy else None)
+
+def test_no_share_of_the_peak_on_a_cpu(log, tmp_path):
+    log.update(1, torch.tensor(1.), 10, torch.tensor(1.), 1e12)
+    log.log_train(lr=1.)
+    assert 'mfu' not in RunDirectory(tmp_path).metrics()[0]
 
 def test_lines_are_appended(log, tmp_path):
     log.write(1, loss=2.)
