@@ -133,9 +133,10 @@ class RunDirectory:
     def metrics(self,
         until:int|None=None,    # last step to read; all steps if None
     ) -> list[dict[str, Any]]:  # one per line of metrics.jsonl
-        """The training log, by `step`: lines with `loss`, `lr`, `grad_norm` and
-        `tokens_per_s`; with `valid_loss`, `valid_ppl` and `valid_accuracy`; with what
-        a callback returns, such as `valid_bleu`. An incomplete last line is skipped.
+        """The training log, by `step`: lines with `loss`, `lr`, `grad_norm`,
+        `tokens_per_s` and, on a GPU whose peak is known, `mfu`; with `valid_loss`,
+        `valid_ppl` and `valid_accuracy`; with what a callback returns, such as
+        `valid_bleu`. An incomplete last line is skipped.
         Raises ValueError naming a corrupt line."""
         path, metrics = self.metrics_file, []
         lines = path.read_text().split('\n')[:-1] if path.exists() else []
