@@ -21,9 +21,13 @@ from pages import in_fresh_process
 from processes import Command, run_forked, run_ranks, run_script
 from torch.testing import assert_close
 
+from annotated_transformer.data.preprocessing import load_batches
+from annotated_transformer.model.flops import train_flops
 from annotated_transformer.model.seq2seq import Seq2SeqModel, register_architecture
+from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe, with_overrides
 from annotated_transformer.run_directory import RunDirectory
+from annotated_transformer.training import metrics_log
 from annotated_transformer.training import trainer as training
 
 
@@ -80,6 +84,23 @@ def test_bleu_in_the_log(capfd, tmp_path):
     assert (tmp_path / 'with/samples.txt').read_text().count('reference: ') == 6
     assert all(m['grad_norm'] > 0 for m in lines if 'loss' in m)
     assert_user_error(run_in_process(capfd, 'train', '--output_dir', tmp_path / 'new', '--eval_bleu_samples', '-1'), 'eval_bleu_samples=-1 must be at least 0')
+
+@pytest.mark.parametrize('architecture, logged', [('transformer', True), ('counted_by_nobody', False)])
+def test_the_share_of_the_peak_in_the_log(capfd, tmp_path, monkeypatch, architecture, logged):
+    "FLOPs of the steps over time and peak, as the benchmarks count them; none for another architecture."
+    if not logged: register_architecture('counted_by_nobody')(type('Other', (Transformer,), {}))
+    text = write_files(tmp_path / 'text', train_en=number_lines('en'), train_de=number_lines('de'))
+    monkeypatch.setattr(metrics_log, 'peak_flops', lambda device: 1e12)
+    assert_success(run_in_process(capfd, 'train', '--recipe', 'demo', *EN_DE, '--data_dir', text, '--output_dir', tmp_path / 'run', *cli_args(SMALL_OVERRIDES | dict(max_steps=2, architecture=architecture))))
+    run = RunDirectory(tmp_path / 'run')
+    line, *_ = [m for m in run.metrics() if 'loss' in m]
+    assert ('mfu' in line) == logged
+    if not logged: return
+    batches = load_batches(run.data / 'train', run.recipe.data.max_tokens, run.config['pad_id'], run.recipe.seed, None)
+    steps = [batches[i] for i in range(line['step'])]
+    tokens = sum((tgt[:, 1:] != run.config['pad_id']).sum().item() for _, tgt in steps)
+    flops = sum(train_flops(run.recipe.model, *src.shape, tgt.size(1) - 1) for src, tgt in steps)
+    assert line['mfu'] / line['tokens_per_s'] == pytest.approx(flops / tokens / 1e12)
 
 CHANGES = dict(N=1, d_model=32, d_ff=64, vocab_size=100, max_tokens=512, max_steps=12, warmup_steps=6, average_checkpoints=2, save_every='4 steps')
 
