@@ -1,4 +1,4 @@
-"""What does a processor do with a product? Six measurements for the chapter on processors, each a part of one record.
+"""What does a processor do with a product? Seven measurements for the chapter on processors, each a part of one record.
 
     width     the same product by instructions of 4, 8 and 16 lanes (oneDNN limited to them), by MKL, in bfloat16, and by plain Python
     sizes     square products and those of layers, against the operations per byte; speed of copying
@@ -7,6 +7,7 @@
     dropout   whole updates of three sizes with PyTorch's dropout, with four activations to a draw, and without dropout
     memory    whole updates of two sizes in processes of their own, by turns: memory freed as glibc does it, kept, and kept without
               glibc's cache of small blocks, which keeps large ones apart; alone, since a child's peak begins with that of its parent
+    shapes    memory (of Linux) of training steps in bfloat16 on batches of many shapes, of many with a smaller cache of oneDNN, and of eight
     threads   one program with all cores and two such programs at once, with threads that sleep while they wait and threads that spin
 
 All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else
@@ -15,7 +16,7 @@ is needed: cores share memory, and often multipliers. A part is written into the
     python benchmarks/processors.py --out nbs/results/processors_cpu.json                        # all, some six minutes
     python benchmarks/processors.py --parts updates --out nbs/results/processors_cpu.json
 """
-import argparse, json, os, platform, resource, subprocess, sys, time
+import argparse, json, os, platform, re, resource, subprocess, sys, time
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -24,12 +25,14 @@ import torch
 from torch.nn import functional as F
 from annotated_transformer.cpu import (
     _BFloat16Attention, _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _is_onednn_available, _keep_freed_memory, _linear_onednn, _replace_modules,
-    choose_matmul_backend)
+    choose_matmul_backend, optimize_for_training)
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.training.optimizer import adam
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.model.loss import label_smoothed_loss
 from annotated_transformer.model.transformer import Transformer
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'experiments'))
+from recording import processor_family
 
 def benchmark_gflops(functions, operations, seconds=.5):
     "GFLOP/s of each function in its best trial, by turns, in about `seconds` for each."
@@ -190,6 +193,29 @@ def memory(rounds):
         found[name] = dict(tokens=tokens, rounds=rounds, seconds=times, peak_MB=peaks, speed=speed)
     return dict(recipes=found)
 
+# ---------------------------------------------------------------- shapes
+def memory_of_shapes(num_shapes, steps, tokens=4096):
+    "MB in memory after each quarter of the steps, on batches of `num_shapes` shapes, and the median seconds of the second half."
+    torch.manual_seed(0)
+    model, took, resident = optimize_for_training(Transformer(get_recipe('multi30k_tiny').model).train()), [], []
+    optimizer, V = adam(model), model.config.vocab_size
+    for i in range(steps):
+        shape = torch.randint(num_shapes, ()).item()
+        T = 10 + 24 * shape // num_shapes                           # as long as captions, equally many tokens
+        S, B = max(4, T - shape % 4), tokens // T
+        start = time.process_time()
+        with torch.autocast('cpu', torch.bfloat16): loss, _ = model.loss(torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T + 1)))
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
+        took.append(time.process_time() - start)
+        if (i + 1) % (steps // 4) == 0:
+            resident.append(int(re.search(r'VmRSS:\s+(\d+)', Path('/proc/self/status').read_text())[1]) * 1024 / 1e6)
+    return dict(resident_MB=resident, seconds=median(took[steps // 2:]))
+
+def shapes(rounds):
+    ways = {'64 shapes': (64, {}), '64 shapes, cache of 64': (64, dict(ONEDNN_PRIMITIVE_CACHE_CAPACITY='64')), '8 shapes': (8, {})}
+    return dict(steps=32 * rounds, recipe='multi30k_tiny, bfloat16',
+                ways={way: read_result(start_child('--child', 'shapes', n, 32 * rounds, **env)) for way, (n, env) in ways.items()})
+
 # ---------------------------------------------------------------- threads
 def count_steps(seconds):
     "Updates of a small model in a given time, which begins when the parent says so."
@@ -224,8 +250,8 @@ def threads(rounds):
 
 child_commands = dict(width=benchmark_square, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
                 memory=lambda name, tokens, n, kept: step_seconds(name, int(tokens), int(n), kept == '1'),
-                threads=lambda seconds: count_steps(float(seconds)))
-parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, memory=memory, threads=threads)
+                shapes=lambda n, steps: memory_of_shapes(int(n), int(steps)), threads=lambda seconds: count_steps(float(seconds)))
+parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, memory=memory, shapes=shapes, threads=threads)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))
 p.add_argument('--rounds', type=int, default=5, help='of updates')
@@ -244,7 +270,7 @@ def main(a):
     git = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True, cwd=Path(__file__).parent)
     for part in a.parts:
         load = os.getloadavg()[0]
-        record[part] = dict(command=' '.join(['python', *sys.argv]), commit=git.stdout.strip(), machine=f'{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores',
+        record[part] = dict(command=' '.join(['python', *sys.argv]), commit=git.stdout.strip(), machine=f'{processor_family()}, {os.cpu_count()} cores',
                             load_before=load, seed=0, versions=dict(torch=version('torch'), python=platform.python_version()), **parts[part](a.rounds))
         print(json.dumps({part: record[part]}, indent=1), flush=True)
         if out: out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n')
