@@ -244,8 +244,19 @@ def test_logs_that_break_a_rule_are_refused(records, changes, message):
     with pytest.raises(UserError, match=message): add(records, records.make_logs('published', [3600] * 5, **changes))
     assert records.read(records.RECORDS) == [] and not (records.HERE / 'logs').exists()
 
-def test_four_seeds_and_files_that_are_no_logs_are_refused(records, tmp_path):
-    with pytest.raises(UserError, match='seeds'): add(records, records.make_logs('published', [3600] * 4))
+def test_an_entry_without_all_its_seeds_is_listed_last_and_decides_nothing(records):
+    add(records, records.make_logs('published', [3600, 3700, 3500, 3650, 3550]))
+    add(records, records.make_logs('pre_norm', [1800, 1860]))
+    add(records, records.make_logs('higher_rate', [900]))
+    text = (records.HERE / 'README.md').read_text()
+    published, higher_rate, pre_norm = (line for line in text.split('<!-- records -->')[1].splitlines() if line.startswith('| ['))
+    assert '| 5 | 1.00 ± 0.02 |' in published and '| 1 of 5: no record yet | 0.25 |' in higher_rate and '| 2 of 5: no record yet | 0.51 ± 0.01 |' in pre_norm
+    assert 'paired' not in text.split('<!-- records -->')[1]
+    add(records, records.make_logs('pre_norm', [1800, 1860, 1740, 1850, 1750]))
+    assert 'pre_norm beside published, standard hours: 5 seeds, paired, -0.500' in (records.HERE / 'README.md').read_text()
+
+def test_seeds_out_of_the_race_and_files_that_are_no_logs_are_refused(records, tmp_path):
+    with pytest.raises(UserError, match='each once'): add(records, records.make_logs('published', [3600])[:1] * 2)
     (tmp_path / 'no.json').write_text('[]')
     with pytest.raises(UserError, match='no.json is not a log'): add(records, [tmp_path / 'no.json'])
 

@@ -19,7 +19,7 @@ from speedrun import CORPUS, HERE, TARGET, entry_files, hours, load_entry, recen
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.error = _exit_with_usage_error
-p.add_argument('--add', nargs='+', type=Path, default=[], metavar='LOG', help='logs of the five seeds of one entry')
+p.add_argument('--add', nargs='+', type=Path, default=[], metavar='LOG', help='logs of one entry; five seeds make a record')
 p.add_argument('--cost', nargs='+', type=Path, default=[], metavar='LOG', help='logs of trials, one an entry, with the speed of its steps')
 p.add_argument('--clock', type=Path, metavar='LOG', help='log of a trial with many evaluations on a busy machine')
 
@@ -57,7 +57,7 @@ def make_record(paths):
     logs = sorted(((read_log(path), path) for path in paths), key=lambda pair: pair[0]['seed'])
     for log, path in logs: check_log(path, log)
     entries, seeds = {log['entry'] for log, _ in logs}, [log['seed'] for log, _ in logs]
-    if len(entries) > 1 or seeds != SEEDS: raise UserError(f"--add: {', '.join(sorted(entries))} with seeds {seeds}: give the logs of one entry with seeds {SEEDS}")
+    if len(entries) > 1 or seeds != sorted({*seeds} & {*SEEDS}): raise UserError(f"--add: {', '.join(sorted(entries))} with seeds {seeds}: give the logs of one entry, seeds of {SEEDS}, each once")
     entry, sessions = *entries, [s for log, _ in logs for s in log['sessions']]
     last = [log['evaluations'][-1] for log, _ in logs]
     return dict(
@@ -65,7 +65,7 @@ def make_record(paths):
         bleu=[recent_bleu(log['evaluations']) for log, _ in logs], processors=sorted({s['processor'] for s in sessions}), commits=sorted({s['commit'] for s in sessions}),
         logs=[f'logs/{path.name}' for _, path in logs])
 
-def mean_and_sd(values, digits=2): return f'{mean(values):.{digits}f} ± {stdev(values):.{digits}f}'
+def mean_and_sd(values, digits=2): return f'{mean(values):.{digits}f}' + (f' ± {stdev(values):.{digits}f}' if len(values) > 1 else '')
 
 def markdown(*rows): return '\n'.join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], ['---'] * len(rows[0]), *rows[1:]))
 
@@ -80,15 +80,15 @@ def entries_table(): return markdown(('entry', 'changes', 'prediction: hours bes
                                      *((f'[{name}](entries/{name}.yaml)', changes(name), PREDICTIONS.get(name, '')) for name in entry_names()))
 
 def records_table(records):
-    "The records, the fastest first, and the verdicts."
+    "The records, the fastest first, and the verdicts; below them entries of which seeds are missing."
     if not records: return 'No entry has been run yet.'
-    found = {r['entry']: r for r in records}
-    others = [r for r in records if r['entry'] != 'published'] if 'published' in found else []
+    found = {r['entry']: r for r in records if r['seeds'] == SEEDS}
+    others = [r for entry, r in found.items() if entry != 'published'] if 'published' in found else []
     decisions = {r['entry']: d for r, d in zip(others, decide([
         Comparison(f"{r['entry']} beside published, standard hours", MARGIN, PREDICTIONS[r['entry']], a=r['hours'], b=found['published']['hours']) for r in others]))}
-    rows = [(f"[{r['entry']}](entries/{r['entry']}.yaml)", len(r['seeds']), mean_and_sd(r['hours']), mean_and_sd(r['wall_hours']), mean_and_sd(r['steps'], 0), mean_and_sd(r['bleu']),
+    rows = [(f"[{r['entry']}](entries/{r['entry']}.yaml)", len(r['seeds']) if r['entry'] in found else f"{len(r['seeds'])} of {len(SEEDS)}: no record yet", mean_and_sd(r['hours']), mean_and_sd(r['wall_hours']), mean_and_sd(r['steps'], 0), mean_and_sd(r['bleu']),
              f'{d.comparison.estimate()[0]:+.2f}, {d.verdict}' if (d := decisions.get(r['entry'])) else '', ', '.join(r['processors']), ', '.join(r['commits']),
-             ' '.join(f'[{seed}]({log})' for seed, log in zip(r['seeds'], r['logs']))) for r in sorted(records, key=lambda r: mean(r['hours']))]
+             ' '.join(f'[{seed}]({log})' for seed, log in zip(r['seeds'], r['logs']))) for r in sorted(records, key=lambda r: (r['entry'] not in found, mean(r['hours'])))]
     head = 'entry', 'seeds', 'standard hours', 'wall-clock hours', 'steps', 'BLEU at the stop', 'hours beside published', 'processor', 'commit', 'logs'
     return '\n'.join([markdown(head, *rows), '', *(f'- {d}' for d in decisions.values())]).strip()
 
