@@ -78,16 +78,16 @@ def lineplot(
 # %% ../../nbs/library/utils/plotting.ipynb #book-map-parts
 # x of the column, row of its first block, blocks from the bottom up: section and name
 _MAP_COLUMNS = {
-    'data':    (0, 0, '5.1c batches, 5.1b byte pairs, 5.1a corpora'),
+    'data':    (0, 0, '5.1c batches, 5.1b byte pairs'),
     'encoder': (1.2, 0, '3.4 embedding, 3.5 + position, 3.2 attention, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm'),
     'decoder': (2.5, 0, '3.4 embedding, 3.5 + position, 3.2 masked attention, '
                         '3.1 add & norm, 3.2 cross-attention, 3.1 add & norm, '
                         '3.3 feed-forward, 3.1 add & norm, 3.4 softmax'),
     'training':    (3.9, 6, '5.2 hardware, 5.3 Adam, 5.4 smoothed loss'),
-    'translation': (3.9, 1, '6.1c engines, 6.1b scores, 6.1a beam search')}
+    'translation': (3.9, 2, '6.1b scores, 6.1a beam search')}
 _MAP_ARROWS = [
-    '0,1.7 0,1.3', '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3',
+    '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3',
     '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 2.12,4', '2.75,8 3.45,8',
     '3.9,7.7 3.9,7.3', '3.2,8 3.2,3 3.45,3', '3.9,2.7 3.9,2.3']
 
