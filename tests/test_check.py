@@ -45,9 +45,9 @@ def edit(path, cell, **changes):
 
 def image(n_bytes): return [dict(output_type='display_data', metadata={}, data={'image/png': 'A' * (n_bytes * 4 // 3)})]
 
-CORE = '# Core\n\n> Twice.', '#| default_exp core', '#| exports\ndef double(x:int) -> int: return 2 * x', 'assert double(2) == 4', '# More'
+CORE = '# Core\n\n> Twice.', '#| default_exp core', '#| exports\ndef double(x:int) -> int: return 2 * x', '#| hide\nassert double(2) == 4', '# More'
 ATTENTION = ('# Attention\n\n> Four times.', '#| default_exp attention', '#| export\nfrom annotated_transformer.core import *',
-             '#| exports\ndef four(x:int) -> int: return double(double(x))', 'assert four(1) == 4')
+             '#| exports\ndef four(x:int) -> int: return double(double(x))', '#| hide\nassert four(1) == 4')
 INDEX = '# A small project\n\n> Small.', '#| hide\nfrom annotated_transformer.core import *', 'x = 1 + 1', '# More\n\nSee [attention](32_attention.ipynb).'
 SIDEBAR = 'website:\n  sidebar:\n    contents:\n' + ''.join(f'      - {n}.ipynb\n' for n in ('index', '00_core', '32_attention'))
 
@@ -167,6 +167,9 @@ def untyped_method(root):
     (root/'annotated_transformer'/'core.py').open('a').write('from fastcore.basics import patch\nclass A:\n    pass\n@patch\ndef f(self:A) -> int: return 1\nx:str = A().f()\n')
 def own_name(root): (root/'annotated_transformer'/'core.py').open('a').write('what_said = 1\n')
 def own_words(root): (root/'annotated_transformer'/'core.py').open('a').write('message = "the file says nothing"\n')
+def long_chapter(root): edit(root/'nbs'/'32_attention.ipynb', 0, cell_type='markdown', source=['word ' * 2601])
+def only_asserts(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['assert 1'], outputs=[])
+def own_prose(root): edit(root/'nbs'/'00_core.ipynb', 4, cell_type='markdown', source=['Nobody looks.'])
 def silent(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['four(1);'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1))'], outputs=[dict(output_type='stream', name='stdout', text=['5\n'])])
 
@@ -222,6 +225,9 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (untyped_method, 'types', 'expression has type "int", variable has type "str"'),
     (own_name, 'words', "core.py, line "),
     (own_words, 'words', "has 'the file says'; the field: contains"),
+    (long_chapter, 'book', '32_attention.ipynb: 2,6'),
+    (only_asserts, 'book', 'only asserts'),
+    (own_prose, 'words', "00_core.ipynb, cell step-4: 'Nobody looks.' has 'Nobody'"),
 ])
 def test_fault(project, plant, name, said):
     plant(project)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from readme import site_url
+from book import over_limits
 from words import find_words
 
 ROOT, PACKAGE, BIN = Path(__file__).resolve().parents[1], 'annotated_transformer', Path(sys.executable).parent
@@ -308,10 +309,14 @@ def types(root):
     return [f'run `python tools/check_types.py`\n{tail(result, 40)}'] if result.returncode else []
 
 def words(root):
-    "The names and the texts of the package are the field's: none of tools/words.txt."
-    return [f'{path}, line {line}: {where!r} has {word!r}; the field: {standard}' for path, line, _, where, word, standard in find_words(root)]
+    "The names and the texts of the package, and the prose of the pages, are the field's: none of tools/words.txt."
+    return [f'{path}, {"cell" if kind == "prose" else "line"} {line}: {where!r} has {word!r}; the field: {standard}' for path, line, kind, where, word, standard in find_words(root)]
 
-CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, readme=readme, spelling=spelling, lint=lint, scripts=scripts, types=types, words=words)
+def book(root):
+    "The chapters keep their limits: words, cells, and that cells show something."
+    return [*over_limits(root)]
+
+CHECKS = dict(clean=clean, sync=sync, imports=imports, modules=modules, cells=cells_in_order, site=site, links=links, lists=lists, pages=pages, book=book, readme=readme, spelling=spelling, lint=lint, scripts=scripts, types=types, words=words)
 
 def run_check(check, root):
     "The faults that a check found, and how long it took."
