@@ -26,15 +26,17 @@ def _print_summary(run_dir:str|Path) -> None:
     valid = [m for m in run.metrics() if 'valid_loss' in m]
     if not valid: return                              # the log was deleted
     last, best = valid[-1], min(valid, key=lambda m: m['valid_loss'])
-    command = _get_task_command(run.config)
+    command, user_module = _get_task_command(run.config), run.config.get('user_module')
     is_classifier = command == 'transformer_classify'
+    own = f' --import {user_module}' if user_module else ''
     def metric(m:dict[str, Any]) -> str:
         return (f"{m['valid_accuracy']:.2%}" if is_classifier
                 else f"{m['valid_ppl']:.2f}")
     name = 'accuracy' if is_classifier else 'perplexity'
     print(f"{run_dir}: {last['step']} steps, validation {name} {metric(last)} (best "
           f"{metric(best)} at step {best['step']}). "
-          f"Next: {command} {shlex.quote(str(run_dir))} --input FILE", file=sys.stderr)
+          f"Next: {command} {shlex.quote(str(run_dir))}{own} --input FILE",
+          file=sys.stderr)
 
 # %% ../../nbs/library/cli/train.ipynb #transformer-train
 def _resolve_recipe(

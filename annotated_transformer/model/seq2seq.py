@@ -156,8 +156,7 @@ def incremental_logits(
 # %% ../../nbs/library/model/seq2seq.ipynb #check-incremental
 def _is_builtin(module:nn.Module) -> bool:
     "Whether the class of a module is the package's or PyTorch's."
-    package = type(module).__module__.partition('.')[0]
-    return package in ('annotated_transformer', 'torch')
+    return type(module).__module__.split('.')[0] in ('annotated_transformer', 'torch')
 
 def check_incremental(
     model:Seq2SeqModel,  # in evaluation mode
@@ -166,8 +165,10 @@ def check_incremental(
 ) -> None:
     """Compare the logits of `decode_step` with those of `forward`, on the first two
     sources and eight random tokens. Raises ValueError where they differ: beam search
-    would be wrong. A model without custom modules is not checked."""
+    would be wrong. A model is checked once, and one without custom modules never."""
+    types = [*map(type, model.modules())]
     if all(map(_is_builtin, model.modules())): return
+    if vars(model).get('_checked_types') == types: return
     src, V = src[:2], model.config.vocab_size
     T = min(9, model.max_target_length or 9)
     tgt = torch.randint(V, (len(src), T), device=src.device,
@@ -176,14 +177,14 @@ def check_incremental(
     tgt[:, 0] = bos_id
     full, incremental = model(src, tgt), incremental_logits(model, src, tgt)
     difference = (full - incremental).abs().max().item()
-    eps = torch.finfo(full.dtype).eps
-    if not difference <= max(1e-4, 8 * eps) * max(1, full.abs().max().item()):
+    tolerance = max(1e-4, 8 * torch.finfo(full.dtype).eps)
+    if not difference <= tolerance * max(1, full.abs().max().item()):
         raise UserError(
-            f'{type(model).__name__} has wrong logits in incremental decoding: those '
-            f'of `decode_step` differ by {difference:.2g} from those of `forward`. '
-            'A custom attention must use `start_pos`, the position of the first query; '
-            'other custom modules must store what they need in the state '
-            '(`init_state`, `decode_step`, `reorder`)')
+            f'{type(model).__name__} has wrong logits in incremental decoding: '
+            f'`decode_step` and `forward` differ by {difference:.2g}. Your attention '
+            'must use `start_pos`, the position of the first query; other parts must '
+            'keep what they need in the state (`init_state`, `decode_step`, `reorder`)')
+    vars(model)['_checked_types'] = types
 
 # %% ../../nbs/library/model/seq2seq.ipynb #architectures
 _Model = TypeVar('_Model', bound=Seq2SeqModel)

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/library/training/run_batches.ipynb #imports
 from ..data.batching import Batches
 from ..data.preprocessing import load_batches
+from ..model.seq2seq import Seq2SeqModel
 from ..recipe import Recipe
 from ..run_directory import RunDirectory
 from ..utils.validation import _check_host_memory
@@ -16,13 +17,13 @@ from ..utils.validation import _check_host_memory
 def _load_train_valid(
     recipe:Recipe,
     run:RunDirectory,
-    pad_id:int,
+    model:Seq2SeqModel,
     world_size:int,            # processes
 ) -> tuple[Batches, Batches]:  # of training, of validation
-    """Load the batches. Raises ValueError if the logits of a training micro-batch do
-    not fit into this machine's memory."""
+    """Load the batches. Raises ValueError if the logits of a training micro-batch, or
+    of a chunk of its loss, do not fit into this machine's memory."""
     config, max_tokens = recipe.model, recipe.data.max_tokens
-    num_buckets = recipe.data.num_batch_buckets
+    num_buckets, pad_id = recipe.data.num_batch_buckets, model.pad_id
     micro_batch_tokens = max_tokens // (
         world_size * recipe.optimization.gradient_accumulation_steps)
     train_batches = load_batches(
@@ -30,9 +31,10 @@ def _load_train_valid(
     valid_batches = load_batches(
         run.data / 'valid', max(micro_batch_tokens, config.max_len), pad_id, 0,
         num_buckets)
+    tokens_at_once = min(micro_batch_tokens, train_batches.max_batch_tokens,
+                         model._chunk_size() or max_tokens)
     # logits, softmax and gradient, 4 bytes each
     _check_host_memory(
-        12 * config.vocab_size * min(
-            micro_batch_tokens, train_batches.max_batch_tokens),
-        f'the logits of max_tokens={max_tokens}')
+        12 * config.vocab_size * tokens_at_once,
+        f'the logits of {tokens_at_once} tokens (max_tokens, loss_chunk_size)')
     return train_batches, valid_batches

@@ -152,7 +152,7 @@ def _train_loop(
     world_size, rank = accelerator.num_processes, accelerator.process_index
     checkpoints, max_steps = recipe.checkpoints, recipe.schedule.max_steps
     train_batches, valid_batches = _load_train_valid(
-        recipe, run, model.pad_id, world_size)
+        recipe, run, model, world_size)
     wrapped_model, optimizer, initial_step = _prepare_model(
         recipe, model, accelerator, resume_from)
     steps_per_epoch, interrupted = len(train_batches), False

@@ -89,9 +89,12 @@ def test_a_relative_bias_has_all_commands(tmp_path, capfd, monkeypatch):
     own = '--import', 'my_bias.py'
     for out, name in ('run', 'relative'), ('paper', 'transformer'):
         assert_success(run_in_process(capfd, 'train', *own, '--recipe', 'demo', '--architecture', name, '--positions', 'none', '--max_steps', '4', *SMALL, *TINY, '--output_dir', out))
-    assert_success(run_in_process(capfd, 'train', *own, '--output_dir', 'run', '--resume', '--max_steps', '6'))
+    output = assert_success(run_in_process(capfd, 'train', *own, '--output_dir', 'run', '--resume', '--max_steps', '6')).stderr
+    *_, recommended = output.strip().rpartition('Next: transformer_translate ')
+    assert recommended == 'run --import my_bias --input FILE'
     (tmp_path / 'en').write_text('seven\ntwenty-one\n')
     (tmp_path / 'de').write_text('sieben\neinundzwanzig\n')
     assert 'sacreBLEU' in assert_success(run_in_process(capfd, 'evaluate', 'run', *own, '--src', 'en', '--ref', 'de')).stdout
     assert assert_success(run_in_process(capfd, 'score', 'run', *own, '--src', 'en', '--ref', 'de')).stdout.count('\n') >= 2
+    assert assert_success(run_in_process(capfd, 'translate', *recommended.replace('FILE', 'en').split())).stdout.count('\n') == 2
     assert assert_success(run_in_process(capfd, 'translate', 'run,paper', *own, '--input', 'en')).stdout.count('\n') == 2

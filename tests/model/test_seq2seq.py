@@ -164,6 +164,19 @@ def test_check_incremental_refuses_a_model_that_forgets_its_prefix():
     check_incremental(mean_model(), SRC, 2)
     with pytest.raises(ValueError, match='Forgetful has wrong logits in incremental decoding'): check_incremental(Forgetful(MeanConfig()).eval(), SRC, 2)
 
+def test_check_incremental_compares_a_model_once_and_again_with_another_module():
+    model, calls = mean_model(), []
+    hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
+    check_incremental(model, SRC, 2)
+    once = len(calls)
+    check_incremental(model, SRC, 2)
+    assert len(calls) == once > 0
+    hook.remove()
+    class CountsPositions(nn.Linear):
+        def forward(self, x): return super().forward(x) + x.size(1)
+    model.out = CountsPositions(model.config.d_model, model.config.vocab_size)
+    with pytest.raises(ValueError, match='wrong logits'): check_incremental(model, SRC, 2)
+
 def test_a_registered_model_is_built_saved_and_loaded(monkeypatch, tmp_path):
     "A subclass is registered by itself, under another name, with the same weights."
     monkeypatch.setattr(seq2seq, '_REGISTRY', {})
