@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from annotated_transformer.background.conditional_computation import (
     MixtureOfExperts, FactorizedLSTM, _cv_squared)
-from annotated_transformer.data.number_names import BOS, EOS, PAD, train_toy, shift_right
+from annotated_transformer.data.number_names import EOS, PAD, train_toy, shift_right
 from annotated_transformer.data.text_files import read_lines
 from recording import ResultCache, provenance
 

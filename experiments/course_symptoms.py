@@ -2,7 +2,7 @@
 
     python experiments/course_symptoms.py
 """
-import argparse, importlib.util, json, sys, tempfile
+import argparse, importlib.util, json, tempfile
 from pathlib import Path
 import torch
 from recording import ResultCache, provenance

@@ -17,7 +17,7 @@ from annotated_transformer.background.recurrent import (
     RecurrentConfig, RecurrentTranslator)
 from annotated_transformer.model.config import TransformerConfig
 from annotated_transformer.data.number_names import (
-    BOS, EOS, PAD, train_toy, number_speller, shift_right, seeded_shuffle, teacher_forcing_loss)
+    EOS, PAD, train_toy, number_speller, shift_right, seeded_shuffle, teacher_forcing_loss)
 from annotated_transformer.model.transformer import Transformer
 from recording import ResultCache, provenance
 

@@ -62,7 +62,7 @@ def learn(name, n, seed, rate, limit):
     data = torch.Generator().manual_seed(1000 + seed)          # the same tokens for all layers
     model, losses = nn.Sequential(nn.Embedding(16, D), stack(name, n), nn.Linear(D, 8)), []
     optimizer = torch.optim.Adam(model.parameters(), rate)
-    for done in range(limit):
+    for _ in range(limit):
         first, noise = torch.randint(8, (BATCH, 1), generator=data), torch.randint(8, 16, (BATCH, n - 1), generator=data)
         logits = model(torch.cat([first, noise], 1))[:, -1]                # (B, 8)
         losses.append((loss := F.cross_entropy(logits, first[:, 0])).item())

@@ -79,7 +79,7 @@ def main(a):
     place = lambda name, seed: f"{name.replace(', ', '_').replace(' ', '-').replace('√', '')}_{seed}"
     read = lambda name, seed: once(place(name, seed), lambda: train_variant(a.runs / place(name, seed), name, seed, a))
     seeds = lambda name: range(a.base_seeds if name == 'base' else a.seeds)
-    for name, seed in sorted(((name, seed) for name in a.only for seed in seeds(name)), key=lambda key: key[1]): read(name, seed)
+    for name, seed in sorted(((row, seed) for row in a.only for seed in seeds(row)), key=lambda key: key[1]): read(name, seed)
     searched = once('search', lambda: dict(rows=compare_length_penalties(a)))['rows'] if a.model or (parts / 'search.json').exists() else None
     if {*a.only} < {*_VARIANTS}: return
     record = provenance('torch', 'accelerate', 'sentencepiece', 'sacrebleu') | dict(
