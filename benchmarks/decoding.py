@@ -1,14 +1,14 @@
 """How fast is beam search? Ours against CTranslate2 and Hugging Face's Marian `generate`, with the same weights.
 
 All translate the test split of a run, the longest sentences first, with the same beam, limit and threads; words are cut into
-tokens before the clock starts. Each engine has the batch size, of those given, with which it is fastest. Rounds are interleaved, so that a busy moment hits everybody; `speed_over_ours` compares runs
+tokens before the clock starts. Each engine has the batch size, of those given, with which it is fastest. Rounds are interleaved, so that a busy moment hits all engines; `speed_over_ours` compares runs
 of one round. The peers divide a log-probability by length^α, so most of their translations are ours, not all; `same_as_ours_alpha_0`
 counts those of a search without penalty.
 
     python benchmarks/decoding.py runs/multi30k
     python benchmarks/decoding.py runs/multi30k --threads 2 --compile --out decoding.json
 """
-import argparse, json, platform, sys, time
+import argparse, json, sys, time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,8 @@ from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.inference.evaluation import load_test_split
 from annotated_transformer.inference.translator import Translator
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'experiments'))
+from recording import provenance
 
 class Ours:
     "`beam_search` in batches of sentences of like length."
@@ -129,7 +131,7 @@ def main(a):
     def row(name): return dict(
         batch=batches[name], sentences_per_s=len(ids) / median(times[name]), speed_over_ours=median(o / t for o, t in zip(times['ours'], times[name])),
         same_as_ours=same(written[name], written['ours']), same_as_ours_alpha_0=same(plain[name], plain['ours']), pieces=sum(len(y) + 1 for y in written[name]) / len(ids))
-    results = dict(command=' '.join(sys.argv), device=f'{platform.machine()} CPU', threads=a.threads, sentences=len(ids), source_pieces=sum(map(len, ids)) / len(ids),
+    results = provenance('torch') | dict(threads=a.threads, sentences=len(ids), source_pieces=sum(map(len, ids)) / len(ids),
                    versions={name: installed(name) for name in ('torch', 'ctranslate2', 'transformers')}, engines={name: row(name) for name in ready})
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
