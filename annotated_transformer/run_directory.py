@@ -53,7 +53,11 @@ class RunDirectory:
         checksum. Raises FileNotFoundError, or ValueError naming file and field."""
         if not self.config_file.is_file(): raise FileNotFoundError(
             f'{self} contains no {self.config_file.name}: is it a run directory?')
-        config = _validate_config(read_json(self.config_file), str(self.config_file))
+        config_json = read_json(self.config_file)
+        is_export = (self.path / 'export_info.json').is_file()
+        if is_export and 'architecture' not in config_json: raise UserError(
+            f'{self} is an export: use the run directory that it was made from')
+        config = _validate_config(config_json, str(self.config_file))
         checksums = dict(tokenizer=config['tokenizer_sha256'],
                          source=config['source_tokenizer_sha256'])
         for file in _tokenizer_files(self.path):

@@ -55,8 +55,8 @@ def _load_translator(
     engines: dict[str, Any] = dict(
         pytorch=Translator, ctranslate2=CTranslate2Translator)
     validate_fields(dict(engine=engine), 'engine', choices=engines)
-    runs = run_dir.split(',')
-    if '' in map(str.strip, runs):
+    runs = [name.strip() for name in run_dir.split(',')]
+    if '' in runs:
         raise UserError(f'{run_dir!r}: empty name between the commas of an ensemble')
     if engine == 'ctranslate2' and len(runs) > 1:
         raise UserError('an ensemble needs --engine pytorch')

@@ -18,6 +18,15 @@ def _split_sentences(text:str) -> list[str]:
     return [part for a, b in pairwise(cuts) if (part := text[a:b]).strip()]
 
 _UNSPACED_LANGUAGES = {'zh', 'ja', 'th', 'lo', 'km', 'my'}     # between their words
+_TWO_LETTER_CODES = dict.fromkeys('zho chi cmn yue wuu lzh'.split(), 'zh') | dict(
+    jpn='ja', kor='ko', tha='th', lao='lo', khm='km', mya='my', bur='my')
+
+def _base_language(
+    lang:str,  # such as zh_TW, ZH, zho_Hans or cmn
+) -> str:      # zh
+    "A language without its country or script; two letters where spacing depends on it."
+    name = re.split('[-_]', lang.lower())[0]
+    return _TWO_LETTER_CODES.get(name, name)
 
 def _join_translations(
     parts:list[str],         # of a text, as `_split_long_text` split it
@@ -26,7 +35,7 @@ def _join_translations(
     target:str,              # language of the translations
 ) -> str:
     "Join the translations of parts, with spaces if the target language has them."
-    source, target = (re.split('[-_]', lang)[0] for lang in (source, target))
+    source, target = map(_base_language, (source, target))
     def needs_space(part:str) -> bool:
         return target not in _UNSPACED_LANGUAGES and (
             source in _UNSPACED_LANGUAGES or part[-1:].isspace())  # else within a word

@@ -62,9 +62,11 @@ def _check_columns(
 ) -> None:
     """Raises ValueError if the first row is a header, or if one of the first two
     columns is not text but addresses; of three or more, scores, ids, languages."""
-    first = [cell.strip(' "').lower() for cell in rows[0][:2]]
+    first, *others = (
+        [cell.strip(' "').lower() for cell in row[:2]] for row in rows[:2])
     words = {re.sub(r'([-_]\w+|\d)$', '', cell) for cell in first}   # en-US, sentence1
-    if len({*first}) > 1 and words <= _HEADER_WORDS | {*names}: raise UserError(
+    is_header = len({*first}) > 1 and words <= _HEADER_WORDS | {*names}
+    if is_header and first not in others: raise UserError(
         f'{path}, line 1: {" and ".join(first)} are names of columns: delete this line')
     columns = [[row[i].strip() for row in rows if len(row) > i] for i in range(3)]
     spaced = [any(' ' in cell for cell in column) for column in columns]

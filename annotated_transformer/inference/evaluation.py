@@ -93,6 +93,7 @@ def load_test_split(
     path = RunDirectory(run_dir).data / 'test'
     try: test = load_from_disk(path)
     except (OSError, ValueError, LookupError, RuntimeError) as e:
-        raise UserError(f'{path} is missing or corrupt ({e}): '
-                        'give the test text with --src and --ref') from e
+        raise UserError(
+            f'{path} is missing or corrupt ({e}): use the run directory with the data '
+            'of its training, or transformer_evaluate --src FILE --ref FILE') from e
     return list(test['source']), list(test['target'])

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest, Result
 from ..utils.validation import UserError, validate_fields
-from ..data.long_texts import _UNSPACED_LANGUAGES
+from ..data.long_texts import _UNSPACED_LANGUAGES, _base_language
 from ..data.moses import moses_lc
 
 # %% ../../nbs/61ab_scores.ipynb #split-hyphens
@@ -54,12 +54,12 @@ _LANGUAGE_TOKENIZERS = dict.fromkeys(_UNSPACED_LANGUAGES, 'char') | dict(
     zh='zh', ja='ja-mecab', ko='ko-mecab')
 
 def _bleu_tokenizer(
-    lang:str,        # of the references; zh_TW is zh
+    lang:str,        # of the references; zh_TW and cmn are zh
     dataset:str='',  # name of the data set; numbers… are scored in characters
 ) -> str:            # sacreBLEU's name of the tokeniser
     "The default tokeniser of a language; char where MeCab is needed and missing."
     if dataset.split('_')[0] == 'numbers': return 'char'
-    name = _LANGUAGE_TOKENIZERS.get(re.split('[-_]', lang)[0], '13a')
+    name = _LANGUAGE_TOKENIZERS.get(_base_language(lang), '13a')
     return name if all(map(find_spec, _MECAB_PACKAGES.get(name, ()))) else 'char'
 
 # %% ../../nbs/61ab_scores.ipynb #make-bleu-metric

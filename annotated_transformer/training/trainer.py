@@ -130,7 +130,7 @@ _MESSAGES = dict(
     early='{}: stopped early, no improvement for {} validations '
           '(raise early_stopping_patience to continue with --resume)',
     interrupted='interrupted after step {}: a checkpoint was saved, continue with '
-                '--resume (or average the checkpoints: transformer_average {})')
+                "--resume (or average the checkpoints: transformer_average '{}')")
 
 def _is_out_of_patience(logger:MetricsLogger, checkpoints:CheckpointConfig) -> bool:
     "Whether a run is to be stopped early."

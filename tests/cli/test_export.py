@@ -22,6 +22,11 @@ def test_export_over_a_run(own, trained, capfd, to, tmp_path):
         assert_user_error(run_in_process(capfd, 'export', own, '--format', to, '--output_dir', out), 'choose a new or empty folder')
         assert snapshot_dir(out) == before
 
+def test_an_export_is_not_a_run(own, capfd, tmp_path):
+    assert run_in_process(capfd, 'export', own, '--output_dir', tmp_path / 'ct').returncode == 0
+    for engine in 'pytorch', 'ctranslate2':
+        assert_user_error(run_in_process(capfd, 'translate', tmp_path / 'ct', '--engine', engine, stdin='seven'), 'ct is an export: use the run directory that it was made from')
+
 def test_export_again(own, capfd, tmp_path):
     "Into its own folder, yes; a failing one leaves the old."
     for _ in range(2): assert run_in_process(capfd, 'export', own, '--format', 'safetensors', '--output_dir', tmp_path / 'out').returncode == 0

@@ -172,6 +172,7 @@ WRONG_TOO = {
     'addresses second': (lambda i: (EN[i], f'https://a.org/{i}', DE[i]), 'second column holds addresses'),
     'addresses without a scheme': (lambda i: (f'www.a.org/{i}', f'www.b.org/{i}', EN[i], DE[i]), 'first column holds addresses'),
     'one address and text': (lambda i: (f'ftp://a.org/{i}', DE[i]), 'first column holds addresses'),
+    'both languages': (lambda i: ('en', 'de', EN[i], DE[i]), "first column holds 'en' in every line"),
     'one language, words without blanks': (lambda i: ('zho', f'词{i}', f'word{i}'), "first column holds 'zho' in every line"),
 }
 

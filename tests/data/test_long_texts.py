@@ -8,7 +8,8 @@ def test_text_without_blanks_is_cut_and_joined_without_them():
     assert ''.join(parts) == text and _join_translations(parts, parts, 'zh', 'zh') == text
     english = 'We walked.  He read a book. It is cold.'
     assert ''.join(_split_sentences(english)) == english and _join_translations(_split_sentences(english), ['一。', '二。', '三。'], 'en', 'zh') == '一。二。三。'
-    assert _join_translations(parts, ['We walk.', 'He reads.', 'Cold.'], 'zh-CN', 'en') == 'We walk. He reads. Cold.'
+    for code in 'zh-CN', 'zho_Hans', 'ZH', 'cmn', 'yue': assert _join_translations(parts, ['We walk.', 'He reads.', 'Cold.'], code, 'en') == 'We walk. He reads. Cold.'
+    assert _join_translations(['a b. ', 'c'], ['一。', '二'], 'eng', 'zho') == '一。二'
 
 def test_a_blank_only_where_the_source_had_one():
     assert _join_translations(['x_', 'y ', 'z'], ['1_', '2', '3'], 'en', 'fr') == '1_2 3'   # no letter at the end, and no blank behind it

@@ -43,6 +43,8 @@ def test_an_option_wins():
     assert paired_bootstrap(FOUR, THREE, FOUR, tokenize='char')[0] == pytest.approx(100 - score_translations(THREE, FOUR, tokenize='char')['sacreBLEU'])
 
 def test_names_of_numbers_are_scored_in_characters():
+    for code, short in ('cmn', 'zh'), ('zho_Hans', 'zh'), ('ZH', 'zh'), ('jpn', 'ja'), ('kor', 'ko'), ('tha', 'th'), ('deu_Latn', 'de'): assert _bleu_tokenizer(code) == _bleu_tokenizer(short)
+    assert _bleu_tokenizer('cmn') == 'zh' and _bleu_tokenizer('deu') == '13a'
     assert _bleu_tokenizer('de', 'numbers') == _bleu_tokenizer('fr', 'numbers_en_fr') == 'char'
     assert _bleu_tokenizer('de', 'text_en_de') == _bleu_tokenizer('de') == '13a'
 
