@@ -145,7 +145,7 @@ CASES = {
     'export: model cut': (on_run('translate', lambda run: (exported(run), edit(run / 'ctranslate2', cut, 'model.bin')), '--engine', 'ctranslate2'), 'ctranslate2 could not be loaded', 'again'),
     'export: model missing': (on_run('translate', lambda run: (exported(run), (run / 'ctranslate2' / 'model.bin').unlink()), '--engine', 'ctranslate2'), 'ctranslate2 could not be loaded'),
     'export: vocabulary missing': (on_run('translate', lambda run: (exported(run), [p.unlink() for p in (run / 'ctranslate2').glob('*vocabulary*')]), '--engine', 'ctranslate2'), 'ctranslate2 could not be loaded'),
-    'test split: missing': (on_run('evaluate', lambda run: shutil.rmtree(run / 'data')), '--src and --ref'),
+    'test split: missing': (on_run('evaluate', lambda run: shutil.rmtree(run / 'data')), '--src FILE --ref FILE'),
     'test split: cut': (on_run('evaluate', lambda run: edit(run, cut, next((run / 'data' / 'test').glob('*.arrow')).relative_to(run))), 'is missing or corrupt'),
     'no checkpoints': (on_run('average', lambda run: shutil.rmtree(run / 'checkpoints')), 'contains no checkpoints', 'train the run first'),
     # continuing a run
