@@ -13,7 +13,7 @@
 All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else
 is needed: cores share memory, and often multipliers. A part is written into the file beside the parts that it holds already.
 
-    python benchmarks/processors.py --out nbs/results/processors_cpu.json                        # all, some six minutes
+    python benchmarks/processors.py --out nbs/results/processors_cpu.json                        # all, some eleven minutes
     python benchmarks/processors.py --parts updates --out nbs/results/processors_cpu.json
 """
 import argparse, json, os, platform, re, resource, subprocess, sys, time
