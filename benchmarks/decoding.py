@@ -134,7 +134,10 @@ def main(a):
     results = provenance('torch') | dict(threads=a.threads, sentences=len(ids), source_pieces=sum(map(len, ids)) / len(ids),
                    versions={name: installed(name) for name in ('torch', 'ctranslate2', 'transformers')}, engines={name: row(name) for name in ready})
     print(json.dumps(results, indent=1))
-    if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
+    if a.out:
+        out = Path(a.out)      # what was added by hand stays: scores, notes, an earlier record
+        old = json.loads(out.read_text(encoding='utf-8')) if out.exists() else {}
+        out.write_text(json.dumps({k: v for k, v in old.items() if k in ('BLEU', 'BLEU_command', 'note', 'earlier')} | results, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
     for name in ready:
         if name != 'ours': print(f"ours does {1 / results['engines'][name]['speed_over_ours']:.2f} times the sentences of {name} in the same time")
 
