@@ -24,7 +24,7 @@ _TWO_LETTER_CODES = dict.fromkeys('zho chi cmn yue wuu lzh'.split(), 'zh') | dic
 def _base_language(
     lang:str,  # such as zh_TW, ZH, zho_Hans or cmn
 ) -> str:      # zh
-    "A language without its country or script; as in tables of this package."
+    "A language without its country or script; two letters where rules depend on it."
     name = re.split('[-_]', lang.lower())[0]
     return _TWO_LETTER_CODES.get(name, name)
 
