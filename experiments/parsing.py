@@ -12,6 +12,10 @@ The first such run came to 45 and 15. Predicted before two more seeds of it: 42 
 Its rate, 0.002, was chosen with the next word. Predicted before runs at a third and at three times of it (one seed each, constrained):
 pre-norm 36 and 50; post-norm, where 0.002 is predicted at 30, 22 and 17, the last no better than a tree that always branches to the
 right. So no rate brings a decoder that finds the words itself within 20 F1 of the grammar.
+Predicted before two more seeds of pre-norm with tags, five in all, and two more of each other rate, three in all (constrained, mean):
+pre-norm 45 (five seeds between 42 and 49), a third of the rate 42, three times 43; post-norm at a third 34, at three times 14. The claim
+C6.3c, that the Transformer parses better than the better grammar (75.9 F1), is decided by the five seeds with a margin of 2.3 F1:
+contradicted is expected.
 
     python experiments/parsing.py --data data/treebank --out nbs/results/parsing.json
 """
@@ -53,9 +57,9 @@ ARMS = {
     'words, next word, half': Arm(next_word=True, share=2), 'words, next word, a quarter': Arm(next_word=True, share=4),
     # three seeds were planned of this one, with tags and smaller treebanks, too, until it hardly learned anything
     'words': Arm(), 'words, pre-norm, less dropout': Arm(changes=PRE_NORM), 'words, next word, pre-norm, less dropout': Arm(next_word=True, changes=PRE_NORM),
-    'words, writes tags, pre-norm, less dropout': Arm(seeds=3, changes=PRE_NORM | dict(vocab_size=128), writes_tags=True), 'words, writes tags': Arm(seeds=3, changes=dict(vocab_size=128), writes_tags=True)}
+    'words, writes tags, pre-norm, less dropout': Arm(seeds=5, changes=PRE_NORM | dict(vocab_size=128), writes_tags=True), 'words, writes tags': Arm(seeds=3, changes=dict(vocab_size=128), writes_tags=True)}
 for name in 'words, writes tags', 'words, writes tags, pre-norm, less dropout':
-    for rate, peak_lr in ('low rate', 7e-4), ('high rate', 6e-3): ARMS[f'{name}, {rate}'] = ARMS[name]._replace(seeds=1, changes=ARMS[name].changes | dict(peak_lr=peak_lr))
+    for rate, peak_lr in ('low rate', 7e-4), ('high rate', 6e-3): ARMS[f'{name}, {rate}'] = ARMS[name]._replace(seeds=3, changes=ARMS[name].changes | dict(peak_lr=peak_lr))
 BEST_SETTING = 'as first written'
 EXAMPLE_SENTENCE = 'The model reads a sentence with attention .'.split()
 
