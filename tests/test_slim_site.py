@@ -1,12 +1,12 @@
 "tools/slim_site.py: of the site's rules of style those stay that a page can use."
-import sys
+import json, sys
 from helpers import ROOT
 
 sys.path.insert(0, str(ROOT / 'tools'))
 import matplotlib
 import tinycss2
 from fontTools.ttLib import TTFont
-from slim_site import keep_used, pages_words, slim_font, slim_style, used
+from slim_site import keep_used, pages_words, slim_font, slim_search, slim_style, used
 
 STYLE = '''
 body { color: red } .seen, .unseen { top: 0 } .unseen { left: 0 } .seen .unseen > a { top: 1px } .made-here:hover { top: 2px }
@@ -37,3 +37,12 @@ def test_icons_that_are_named_stay_also_the_second_time(tmp_path):
         slim_font(path, {'bi-house'})
         slim_style(style, {'bi-house'})
         assert {*TTFont(path).getBestCmap()} == {0x61}
+
+def test_the_search_index_has_each_formula_once(tmp_path):
+    "As TeX if that has no commands, else as it is shown; and only where it stands alone."
+    def formula(shown, tex): return f'<math display="inline"><semantics>{shown}<annotation encoding="application/x-tex">{tex}</annotation></semantics></math>'
+    (tmp_path / 'page.html').write_text(formula('<mi>d</mi><mi>k</mi>', 'd_{k}') + formula('<mi>a</mi><mo>&lt;</mo><mi>b</mi>', '\\mathbf{a} &lt; b') + formula('<mi>u</mi>', 'u'))
+    (index := tmp_path / 'search.json').write_text(json.dumps([dict(href='page.html#here', text='width dkd_{k}, a<b\\mathbf{a} < b, uu in a vacuum')]))
+    for _ in range(2):
+        slim_search(index)
+        assert json.loads(index.read_text()) == [dict(href='page.html#here', text='width d_k, a<b, u in a vacuum')]

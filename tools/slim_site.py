@@ -1,5 +1,6 @@
-"Quarto runs this after it has rendered: of the template's icons and rules of style only those stay that some page can use."
-import logging, os, re
+"""Quarto runs this after it has rendered: of the template's icons and rules of style only those stay that some page can use,
+and the search index has each formula once."""
+import html, json, logging, os, re
 from pathlib import Path
 import tinycss2
 from fontTools import subset
@@ -41,9 +42,24 @@ def slim_font(font, words):
     subsetter.subset(small)
     subset.save_font(small, font, options)
 
+def slim_search(path):
+    "A page has each formula twice, as MathML and as its TeX, and so has the index: one stays, TeX where it has no commands."
+    entries, formulas = json.loads(path.read_text(encoding='utf-8')), {}
+    for entry in entries:
+        page = entry['href'].split('#')[0]
+        if page not in formulas:
+            found = re.findall(r'<math\b(.*?)<annotation[^>]*>(.*?)</annotation>', (path.parent / page).read_text(encoding='utf-8'), re.S)
+            pairs = {(html.unescape(re.sub(r'<[^>]*>', '', '<math' + shown)), html.unescape(tex)) for shown, tex in found}
+            formulas[page] = sorted(pairs, key=lambda pair: -len(''.join(pair)))
+        for shown, tex in formulas[page]:
+            once = shown if '\\' in tex else re.sub('[{}]', '', tex)
+            entry['text'] = re.sub(rf'(?<!\w){re.escape(shown + tex)}(?!\w)', once.replace('\\', r'\\'), entry['text'])
+    path.write_text(json.dumps(entries, ensure_ascii=False), encoding='utf-8')
+
 if __name__ == '__main__':
     logging.getLogger('fontTools').setLevel('ERROR')         # of a byte too many in the font's names
     site = Path(os.environ.get('QUARTO_PROJECT_OUTPUT_DIR', '_docs'))
     words = pages_words(site)
     for font in site.glob('site_libs/bootstrap/bootstrap-icons.woff'): slim_font(font, words)
     for style in site.glob('site_libs/bootstrap/*.css'): slim_style(style, words)
+    for index in site.glob('search.json'): slim_search(index)
