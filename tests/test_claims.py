@@ -100,7 +100,7 @@ def table_2(end, equal, n=5):
     return dict(project_path=lambda _: None, read_json=lambda _: record)
 
 def parsers(scores, grammar):
-    return dict(gap=lambda *_: (0, 0, 0), next_word='next_word', runs=dict(words=scores, next_word=[99.]), f1=lambda run: run, mean=lambda _: grammar, record=dict(split=dict(train=1)))
+    return dict(gap=lambda *_: (0, 0, 0), next_word='next_word', tags_pre='tags', runs=dict(words=[1.], tags=scores, next_word=[99.]), f1=lambda run: run, mean=lambda _: grammar, record=dict(split=dict(train=1)))
 
 PAPER_MILLIONS = dict(base=65, B_dk16=58, B_dk32=60, C_N2=36, C_N4=50, C_N8=80, C_d256=28, C_d1024=168, C_dff1024=53, C_dff4096=90, big=213)
 def counted(**printed):
