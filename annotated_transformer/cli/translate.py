@@ -77,7 +77,7 @@ def _check_sampling(do_sample:bool, temperature:float, top_p:float, seed:int) ->
 def transformer_translate(
     # run directory, or the name of a released model; comma-separated: an ensemble
     run_dir:str,
-    input:str|None=None,      # file with one sentence per line; stdin if omitted
+    input:str|None=None,      # file with one sentence per line; stdin if omitted or -
     beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
     alpha:float=0.6,          # length penalty exponent; 0: none
     # pytorch, or ctranslate2 (after transformer_export; no ensemble, no sampling)
@@ -102,6 +102,7 @@ def transformer_translate(
     validate_fields(dict(n_best=n_best), 'n_best', ge=1)
     if beam is None: beam = max(4, n_best)
     _check_search(beam, alpha, 1 if do_sample else n_best, max_extra_tokens)
+    if input == '-': input = None
     if not input and sys.stdin is None: raise UserError(
         'standard input is closed: give --input FILE')
     with (_open_maybe_compressed(input) if input
