@@ -24,7 +24,7 @@ setup(
     author=cfg['author'], author_email=cfg['author_email'], url=cfg['git_url'], license='Apache-2.0',
     packages=[*find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']), cfg['lib_path'] + '.configs'],
     package_dir={cfg['lib_path'] + '.configs': 'configs'},         # accelerate's configurations travel with the wheel
-    package_data={cfg['lib_path']: ['py.typed', '**/*.js', '**/*.css', '**/*.html', 'recipes/*.yaml',
+    package_data={cfg['lib_path']: ['py.typed', '**/*.pyi', '**/*.js', '**/*.css', '**/*.html', 'recipes/*.yaml',
                                    'course/symptoms.json', 'course/template/**/*.txt'],
                   cfg['lib_path'] + '.configs': ['*.yaml', '*.sh']},
     python_requires='>=' + cfg['min_python'],

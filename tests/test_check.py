@@ -165,6 +165,13 @@ def untyped(root): (root/'annotated_transformer'/'core.py').open('a').write('def
 def wrong_type(root): (root/'annotated_transformer'/'core.py').open('a').write('def half(x:int) -> str: return x / 2\n')
 def untyped_method(root):
     (root/'annotated_transformer'/'core.py').open('a').write('from fastcore.basics import patch\nclass A:\n    pass\n@patch\ndef f(self:A) -> int: return 1\nx:str = A().f()\n')
+PATCHED = 'from fastcore.basics import patch\nclass A:\n    pass\n@patch\ndef f(self:A) -> int: return 1\n'
+def no_stub(root): (root/'annotated_transformer'/'core.py').open('a').write(PATCHED)
+def old_stub(root):
+    no_stub(root)
+    assert not sh(sys.executable, ROOT/'tools'/'check_types.py', '--write', '--root', root).returncode and not CHECKS['types'](root)
+    (root/'annotated_transformer'/'core.py').open('a').write('@patch\ndef g(self:A) -> str: return str(self.f())\n')
+def stub_of_nothing(root): (root/'annotated_transformer'/'gone.pyi').write_text('')
 def own_name(root): (root/'annotated_transformer'/'core.py').open('a').write('what_said = 1\n')
 def own_words(root): (root/'annotated_transformer'/'core.py').open('a').write('message = "the file says nothing"\n')
 def long_chapter(root): edit(root/'nbs'/'32_attention.ipynb', 0, cell_type='markdown', source=['word ' * 2601])
@@ -223,6 +230,9 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (untyped, 'types', 'Function is missing a type annotation'),
     (wrong_type, 'types', 'Incompatible return value type'),
     (untyped_method, 'types', 'expression has type "int", variable has type "str"'),
+    (no_stub, 'types', 'out of date: annotated_transformer/core.pyi; run `python tools/check_types.py --write`'),
+    (old_stub, 'types', 'out of date: annotated_transformer/core.pyi;'),
+    (stub_of_nothing, 'types', 'out of date: annotated_transformer/gone.pyi;'),
     (own_name, 'words', "core.py, line "),
     (own_words, 'words', "has 'the file says'; the field: contains"),
     (long_chapter, 'book', '32_attention.ipynb: 2,6'),

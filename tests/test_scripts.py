@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.trainer import train
-from helpers import ROOT, SMALL_OVERRIDES, run_python
+from helpers import ROOT, SMALL_OVERRIDES, cli_args, run_python
 from pages import in_fresh_process
 from processes import run_script
 
@@ -34,6 +34,30 @@ def test_the_benchmark_of_the_data(tmp_path):
     in_fresh_process(run_script, *map(str, [ROOT / 'benchmarks/data.py', '--pairs', 1000, '--vocab', 120, '--out', tmp_path / 'x.json']))
     seconds = json.loads((tmp_path / 'x.json').read_text())['1000 pairs']['first']['seconds']
     assert {'fingerprint', 'read and split', 'learn pieces', 'cut into pieces', 'store'} <= set(seconds)
+
+@pytest.mark.nightly
+def test_the_benchmark_of_decoding(trained, tmp_path):
+    in_fresh_process(run_script, *map(str, [ROOT / 'benchmarks/decoding.py', trained, '--sentences', 12, '--batch', 6, '--rounds', 1, '--out', tmp_path / 'x.json']))
+    engines = json.loads((tmp_path / 'x.json').read_text())['engines']
+    assert engines['ours, reordered']['same_as_ours'] == 1 and all(e['sentences_per_s'] > 0 for e in engines.values())
+    assert all(e['same_as_ours_alpha_0'] > .8 for name, e in engines.items() if 'int8' not in name)
+
+SMALL_RUN = SMALL_OVERRIDES | dict(max_steps=6, average_checkpoints=3)
+
+@pytest.mark.nightly
+def test_the_benchmark_of_averaging(tmp_path):
+    train(get_recipe('demo', **SMALL_RUN), 'numbers', tmp_path / 'run')
+    in_fresh_process(run_script, *map(str, [ROOT / 'benchmarks/averaging.py', tmp_path / 'run', '--points', 3, '--out', tmp_path / 'x.json']))
+    record = json.loads((tmp_path / 'x.json').read_text())
+    losses = record['losses']
+    assert [len(row) for row in record['loss']] == [3] * 3 and losses.keys() == {*(f'step-{n:08d}' for n in (2, 4, 6)), 'mean of the three', 'mean of all 3'}
+    assert losses['mean of the three'] == pytest.approx(losses['mean of all 3']) == pytest.approx(record['loss'][1][1], rel=1e-3)
+
+@pytest.mark.nightly
+def test_the_benchmark_of_an_ensemble(tmp_path):
+    in_fresh_process(run_script, *map(str, [ROOT / 'benchmarks/ensemble.py', '--seeds', 2, '--runs', tmp_path / 'run', '--out', tmp_path / 'x.json', *cli_args(SMALL_RUN)]))
+    record = json.loads((tmp_path / 'x.json').read_text())
+    assert [*record['scores']] == ['seed 0', 'seed 1', 'ensemble'] and record['best'] in record['scores'] and record['changes'] == SMALL_RUN
 
 @pytest.mark.parametrize('name, cells', [('what_waits', 3 * 2 * 4), ('short_paths', 7 * 2)])
 def test_the_experiments_of_section_4_in_small(tmp_path, name, cells):

@@ -83,7 +83,8 @@ _OPTION_ALIASES = {
     'share_all_embeddings tie_word_embeddings share_embeddings',
     'resume': 'restore_file resume_from_checkpoint', 'import': 'user_dir',
     'finetune_from': 'init_from finetune_from_model', 'beam': 'num_beams beam_size',
-    'alpha': 'lenpen length_penalty', 'n_best': 'nbest num_return_sequences'}
+    'alpha': 'lenpen length_penalty', 'n_best': 'nbest num_return_sequences',
+    'max_extra_tokens': 'max_len_b max_new_tokens'}
 
 def _reject_unknown_option(
     arg:str,            # as typed, such as `--dropout=0.1`

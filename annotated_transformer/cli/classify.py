@@ -20,7 +20,7 @@ from ..utils.validation import UserError
 # %% ../../nbs/library/cli/classify.ipynb #transformer-classify
 def transformer_classify(
     run_dir:str,            # run directory of a classifier
-    input:str|None=None,    # file with one text per line; stdin if omitted
+    input:str|None=None,    # file with one text per line; stdin if omitted or -
     top_k:int=1,            # number of labels per text, the most probable first
     evaluate:bool=False,    # classify the test split and print accuracy and confidence
     # weights to use: average of the last checkpoints, best, last or a .safetensors file
@@ -29,6 +29,7 @@ def transformer_classify(
     """Classify lines of text: one output line per input line, blank for a blank one,
     with label, tab, probability for each of the --top_k labels."""
     if input and evaluate: raise UserError('give --input or --evaluate, not both')
+    if input == '-': input = None
     if not (input or evaluate) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')
     translator = TextClassifier.from_pretrained(run_dir, weights=weights)

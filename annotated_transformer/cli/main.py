@@ -24,23 +24,26 @@ _NO_SPACE_ERRNOS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 def _user_message(e:BaseException) -> str | None:
     """Message for an error that the user can fix; None for a bug. Decided by errno and
-    type, and by the text of a RuntimeError, which libraries raise for many causes."""
+    type, and by text where PyTorch has only RuntimeError: its CPU allocator, gloo."""
     text, errno_value = ' '.join(str(e).split()), getattr(e, 'errno', None)
     if errno_value in _NO_SPACE_ERRNOS:
         return f'no space left, quota exceeded or file too large ({text})'
     if isinstance(e, (UserError, *_PATH_ERRORS)) or errno_value in _PATH_ERRNOS:
         return text
-    # PyTorch and pathlib raise RuntimeError
-    message = text if isinstance(e, RuntimeError) else ''
-    out_of_memory = re.search('allocate memory|out of memory', message)
-    if out_of_memory or isinstance(e, MemoryError):
+    if not isinstance(e, (RuntimeError, MemoryError)): return None
+    from torch import OutOfMemoryError                 # loaded, if PyTorch raised it
+    from torch.distributed import DistError
+    if (isinstance(e, (MemoryError, OutOfMemoryError))
+            or re.search('DefaultCPUAllocator|CUDA error: out of memory', text)):
         return ('out of memory: use a smaller model, batch or beam '
                 f'({text[:200]})')
-    if re.search('Connection (closed|reset)|Broken pipe|Timed out waiting', message):
+    if ((isinstance(e, DistError) or 'gloo' in text) and re.search(
+            'Connection (closed|reset)|Broken pipe|Timed out waiting', text)):
         return ('another process of this run has stopped: see its error message, '
                 f'then continue with --resume ({text[-200:]})')
-    if message.startswith('Symlink loop'): return text      # before Python 3.13
+    if text.startswith('Symlink loop'): return text      # pathlib, before Python 3.13
     return None
+
 
 # %% ../../nbs/library/cli/main.ipynb #exit-on-user-error
 # not empty after Ctrl-C, even if a library raises another error because of it

@@ -82,7 +82,7 @@ def _flatten_metrics(
 def transformer_parse(
     # run directory of a parser; one trained on tagged sources needs --gold
     run_dir:str,
-    # file of whitespace-tokenised sentences, one per line; stdin if omitted
+    # file of whitespace-tokenised sentences, one per line; stdin if omitted or -
     input:str|None=None,
     # gold trees to evaluate on: bracketed trees, or a folder of .mrg files
     gold:str|None=None,
@@ -98,6 +98,7 @@ def transformer_parse(
     print EVALB's labelled scores, one `name: value` per line."""
     _check_search(beam, alpha)
     if input and gold: raise UserError('give --input or --gold, not both')
+    if input == '-': input = None
     if output and not gold: raise UserError('--output needs --gold')
     if not (input or gold) and sys.stdin is None:
         raise UserError('standard input is closed: give --input FILE')

@@ -77,13 +77,14 @@ def _check_sampling(do_sample:bool, temperature:float, top_p:float, seed:int) ->
 def transformer_translate(
     # run directory, or the name of a released model; comma-separated: an ensemble
     run_dir:str,
-    input:str|None=None,      # file with one sentence per line; stdin if omitted
+    input:str|None=None,      # file with one sentence per line; stdin if omitted or -
     beam:int|None=None,       # beam size; 1 is greedy search; max(4, n_best) if omitted
     alpha:float=0.6,          # length penalty exponent; 0: none
     # pytorch, or ctranslate2 (after transformer_export; no ensemble, no sampling)
     engine:str='pytorch',
     # longer than max_len: split, error; or sentences: split every line into sentences
     overlong:str='split',
+    max_extra_tokens:int=50,  # most target tokens beyond the source's length
     n_best:int=1,             # number of output lines per input line, the best first
     print_scores:bool=False,  # print score, tab, translation
     do_sample:bool=False,     # sample instead of beam search
@@ -100,7 +101,8 @@ def transformer_translate(
     _check_sampling(do_sample, temperature, top_p, seed)
     validate_fields(dict(n_best=n_best), 'n_best', ge=1)
     if beam is None: beam = max(4, n_best)
-    _check_search(beam, alpha, 1 if do_sample else n_best)
+    _check_search(beam, alpha, 1 if do_sample else n_best, max_extra_tokens)
+    if input == '-': input = None
     if not input and sys.stdin is None: raise UserError(
         'standard input is closed: give --input FILE')
     with (_open_maybe_compressed(input) if input
@@ -109,8 +111,9 @@ def transformer_translate(
         for batch in _read_line_batches(raw, input or 'standard input'):
             for line in _translate_lines(
                     translator, batch, line_number, overlong, print_scores, n=n_best,
-                    beam=beam, alpha=alpha, do_sample=do_sample,
-                    temperature=temperature, top_p=top_p, seed=seed + line_number - 1):
+                    beam=beam, alpha=alpha, max_extra_tokens=max_extra_tokens,
+                    do_sample=do_sample, temperature=temperature, top_p=top_p,
+                    seed=seed + line_number - 1):
                 _write_line(line)
             line_number += len(batch)
 

@@ -183,13 +183,14 @@ class CTranslate2Translator(Translator):
         beam:int,                 # beam size
         alpha:float,              # exponent of the length penalty
         n_best:int=1,             # hypotheses of each sentence
+        max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # beyond the source's length
     ) -> list[list[Hypothesis]]:  # of each sentence, the best first
         """Beam search; each source has the length limit of the PyTorch engine.
         Raises ValueError if CTranslate2 fails."""
         model_config, t = self.config['model'], self.tokenizer
         learned = model_config['positions'] == 'learned'
         max_len = model_config['max_len'] if learned else math.inf
-        limits = [min(len(row) + _MAX_EXTRA_TOKENS, max_len) for row in ids]
+        limits = [min(len(row) + max_extra_tokens, max_len) for row in ids]
         hypotheses:list[list[Hypothesis]] = [[] for _ in ids]
         for limit in {*limits}:                # one limit holds for a whole batch
             rows = [i for i, n in enumerate(limits) if n == limit]

@@ -121,11 +121,13 @@ def _check_search(
     beam:int,      # 1 to 10,000
     alpha:float,   # 0 to 10
     n_best:int=1,  # 1 to beam
+    max_extra_tokens:int|None=None,   # 0 to 10,000
 ) -> None:
     "Check the settings of a beam search. Raises ValueError if one is out of range."
-    validate_fields(dict(beam=beam), 'beam', ge=1, le=10_000)
-    validate_fields(dict(alpha=alpha), 'alpha', ge=0, le=10)
-    validate_fields(dict(n_best=n_best), 'n_best', ge=1, le=beam)
+    validate_fields(locals(), 'beam', ge=1, le=10_000)
+    validate_fields(locals(), 'alpha', ge=0, le=10)
+    validate_fields(locals(), 'n_best', ge=1, le=beam)
+    validate_fields(locals(), 'max_extra_tokens', ge=0, le=10_000)
 
 def _prepare_search(
     models:Seq2SeqModel|list[Seq2SeqModel],
@@ -134,14 +136,12 @@ def _prepare_search(
     beam:int=1,
 ) -> tuple[list[Seq2SeqModel], list[int]]:   # models; max target lengths
     """The models as a list, and the maximum length of each translation, eos counted.
-    Raises ValueError if a model is in training mode, if models differ in vocab_size or
-    pad_id, or if memory is too small."""
+    Raises ValueError on bad arguments, a model in training mode, too little memory."""
     models = models if isinstance(models, (list, tuple)) else [models]
-    validate_fields(dict(max_extra_tokens=max_extra_tokens), 'max_extra_tokens', ge=0)
+    _check_search(beam, 0, 1, max_extra_tokens)
     _check_host_memory(8 * beam * models[0].config.vocab_size, f'beam={beam}')
     if len({(m.config.vocab_size, m.pad_id) for m in models}) > 1: raise UserError(
-        'the models of an ensemble must have one vocabulary: they differ in vocab_size '
-        'or pad_id')
+        'the models differ in vocab_size or pad_id: an ensemble needs one vocabulary')
     if any(m.training for m in models): raise UserError(
         'dropout would make the result random: call model.eval() first')
     limits = (src != models[0].pad_id).sum(1) + max_extra_tokens           # (B,)

@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from ..utils.io import _strip_invisible, _replace_newlines
 from ..utils.validation import UserError, validate_fields
-from annotated_transformer.inference.beam_search import (
-    Hypothesis, beam_search, _check_search)
+from .beam_search import (
+    Hypothesis, beam_search, _check_search, _MAX_EXTRA_TOKENS)
 from annotated_transformer.inference.forced_decoding import (
     _attention_weights, _forced_log_probs)
 from .n_best import _n_best_texts
@@ -44,8 +44,7 @@ class Translator:
 
     @classmethod
     def from_pretrained(cls:type[_Self],
-        # a run directory, or several for an ensemble
-        run_dir:str|os.PathLike|list|tuple,
+        run_dir:str|os.PathLike|list|tuple,  # a run directory; several: an ensemble
         weights:str='average',              # as for `load_model`
         device:str|torch.device|None=None,  # default: GPU if available
     ) -> _Self:
@@ -75,8 +74,7 @@ class Translator:
         sentences:Iterable[str],  # raw text
         side:str,                 # 'source' or 'target'
     ) -> list[str]:
-        """Preprocess text as in training, and strip white space and invisible
-        characters at the ends."""
+        "Preprocess as in training; strip white space and invisible characters at ends."
         sentences = [*map(_strip_invisible, sentences)]
         moses = self.config['preprocessing'] == 'moses_lc'
         return moses_lc(sentences, self.config[f'{side}_lang']) if moses else sentences
@@ -93,20 +91,20 @@ class Translator:
         sentences:Iterable[str],  # raw text
     ) -> list[Tensor]:            # source ids of each, eos included (T_k,)
         "Preprocess and tokenise source sentences."
-        return [torch.tensor(ids + [self.tokenizer.eos_id]) for ids in
-                self.tokenizer.src_tokenizer.encode(
-                    self.preprocess(sentences, 'source'))]
+        ids = self.tokenizer.src_tokenizer.encode(self.preprocess(sentences, 'source'))
+        return [torch.tensor(row + [self.tokenizer.eos_id]) for row in ids]
 
     def search(self,
         ids:list[Tensor],         # source ids of sentences of similar length
         beam:int,                 # beam size
         alpha:float,              # length penalty exponent; 0: none
         n_best:int=1,             # hypotheses per sentence
+        max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # beyond the source's length
     ) -> list[list[Hypothesis]]:  # of each sentence, the best first
         "Translate one batch by beam search; a subclass may use another engine."
         src = pad_sequence(ids, True, self.tokenizer.pad_id).to(self.device)
         return beam_search(
-            self.models, src, beam, alpha, n_best=n_best,
+            self.models, src, beam, alpha, max_extra_tokens, n_best,
             bos_id=self.tokenizer.bos_id, eos_id=self.tokenizer.eos_id)
 
     def make_sampler(self,
@@ -114,13 +112,15 @@ class Translator:
         temperature:float,   # divides the logits
         top_p:float,         # nucleus sampling; 1: all tokens
         seed:int,            # random seed
+        max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # beyond the source's length
     ) -> Callable[[list[Tensor]], list[list[Hypothesis]]]:
         "A function that samples n translations of each sentence, sorted by score."
         generator, t = torch.Generator(self.device).manual_seed(seed), self.tokenizer
         def draw(ids:list[Tensor]) -> list[list[Hypothesis]]:
             src = pad_sequence(ids, True, t.pad_id).to(self.device)
-            samples = [sample(self.models, src, temperature, top_p, generator=generator,
-                              bos_id=t.bos_id, eos_id=t.eos_id) for _ in range(n)]
+            samples = [sample(
+                self.models, src, temperature, top_p, max_extra_tokens, bos_id=t.bos_id,
+                eos_id=t.eos_id, generator=generator) for _ in range(n)]
             return [sorted(hs, key=lambda h: -h.score) for hs in zip(*samples)]
         return draw
 
@@ -164,6 +164,7 @@ class Translator:
         top_p:float=1.,                   # of sampling: nucleus; 1: all tokens
         seed:int=0,                       # of sampling: random seed
         max_tokens:int=8192,              # limit on padded source tokens × beam
+        max_extra_tokens:int|None=None,   # beyond the source; None: as for `search`
         split_into_sentences:bool=False,  # split every text, not only long ones
         progress:bool=False,              # show a progress bar
     # (text, score) of each, the best first; ('', -inf) where there are fewer
@@ -175,16 +176,17 @@ class Translator:
         if isinstance(sentences, str):
             raise UserError('give a list of sentences, not one string')
         if do_sample: validate_fields(dict(n=n), 'n', ge=1); beam = 1
-        else: _check_search(beam, alpha, n)
+        else: _check_search(beam, alpha, n, max_extra_tokens)
         def split(text:str) -> list[str]:
             if not _strip_invisible(text): return []
             units = _split_sentences(text) if split_into_sentences else [text]
             max_len = self.config['model']['max_len']
             return [part for unit in units for part in self.split_long(unit, max_len)]
         parts = [split(text) for text in sentences]
+        limit:Any = {} if (m := max_extra_tokens) is None else dict(max_extra_tokens=m)
         search:Callable[[list[Tensor]], list[list[Hypothesis]]] = partial(
-            self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam)
-        if do_sample: search = self.make_sampler(n, temperature, top_p, seed)
+            self.search, beam=beam, alpha=alpha, n_best=1 if n == 1 else beam, **limit)
+        if do_sample: search = self.make_sampler(n, temperature, top_p, seed, **limit)
         flat = self.encode([part for text_parts in parts for part in text_parts])
         results = iter(self.map_in_batches(flat, search, max_tokens // beam, progress))
         return [_n_best_texts(
@@ -209,8 +211,7 @@ class Translator:
         penalty; nan where source or target is longer than max_len.
         Raises ValueError if the numbers of lines differ."""
         if len(sources) != len(targets): raise UserError(
-            f'{len(sources)} sources, {len(targets)} targets: '
-            'the numbers of lines must be equal')
+            f'{len(sources)} sources, {len(targets)} targets: give equally many lines')
         t, max_len = self.tokenizer, self.config['model']['max_len']
         tgt = [torch.tensor([t.bos_id, *ids, t.eos_id])
                for ids in t.encode(self.preprocess(targets, 'target'))]
@@ -218,10 +219,9 @@ class Translator:
         fitting = [i for i, (x, y) in enumerate(pairs)
                    if max(len(x), len(y) - 1) <= max_len]
         def score_batch(
-            batch:list[tuple[Tensor, Tensor]],  # src (T_k,), tgt (T_q+1,) of each
-        ) -> Iterable[tuple[float, int]]:
+            batch:list[tuple[Tensor, Tensor]]) -> Iterable[tuple[float, int]]:
             x, y = (pad_sequence([*ids], True, t.pad_id).to(self.device)
-                    for ids in zip(*batch))
+                    for ids in zip(*batch))       # src (B, T_k), tgt (B, T_q+1)
             log_probs = _forced_log_probs(self.models, x, y).tolist()
             return zip(log_probs, [len(ids) - 1 for _, ids in batch])
         results = self.map_in_batches(

@@ -35,6 +35,17 @@ def _fsync(
     f = os.open(path, os.O_RDONLY)
     os.fsync(f); os.close(f)
 
+def _save_state(
+    state:dict[str, Any],
+    path:Path,
+) -> None:
+    "As `torch.save`; a full disk raises OSError, not the RuntimeError that follows it."
+    try:
+        with open(path, 'wb') as f: torch.save(state, f)
+    except RuntimeError as e:
+        if isinstance(e.__context__, OSError): raise e.__context__ from e
+        raise
+
 def _write_checkpoint(
     path:Path,                  # directory of the checkpoint
     weights:dict[str, Tensor],  # parameter's name → tensor
@@ -49,7 +60,7 @@ def _write_checkpoint(
         for stale in path.parent.glob('*.tmp'): shutil.rmtree(stale)
         tmp.mkdir(parents=True)
         save_weights(weights, config, tmp / WEIGHTS_FILE)
-        torch.save(training_state, tmp / _TRAINING_STATE_FILE)
+        _save_state(training_state, tmp / _TRAINING_STATE_FILE)
         # safetensors makes its files readable by their owner only
         shutil.copymode(tmp / _TRAINING_STATE_FILE, tmp / WEIGHTS_FILE)
         (tmp / _CHECKSUMS_FILE).write_text(''.join(
@@ -62,7 +73,7 @@ def _write_checkpoint(
         shutil.rmtree(path, ignore_errors=True)
         tmp.rename(path)
         _fsync(path.parent)
-    except (OSError, RuntimeError, safetensors.SafetensorError) as e:
+    except (OSError, safetensors.SafetensorError) as e:
         shutil.rmtree(tmp, ignore_errors=True)
         raise UserError(f'{path} could not be written ({e}): '
                         'check free space and permissions, then --resume') from e

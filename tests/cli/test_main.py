@@ -13,9 +13,10 @@ from annotated_transformer.utils.validation import NonFiniteError, UserError
 
 ONE_LINE = [UserError('x=0'), NonFiniteError('loss'), FileNotFoundError(errno.ENOENT, 'none', 'f'), PermissionError('f'), IsADirectoryError('f'), NotADirectoryError('f'), FileExistsError('f'),
             OSError(errno.ENAMETOOLONG, 'long', 'f'), OSError(errno.ENOSPC, 'full', 'f'), OSError(errno.EDQUOT, 'full', 'f'), MemoryError(), torch.OutOfMemoryError('CUDA out of memory'),
-            RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), RuntimeError('[gloo] Connection closed by peer')]
+            RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), RuntimeError('[gloo] Connection closed by peer'),
+            torch.distributed.DistNetworkError('sendBytes failed: Broken pipe'), RuntimeError('Symlink loop from a')]
 TRACEBACK = [ValueError('expected a tensor of two dimensions'), ValueError('out of memory'), ValueError('make room on the disk'), TypeError('Connection closed'), OSError('x'), OSError(errno.EIO, 'x', 'f'),
-             RuntimeError('shape'), KeyError('N'), FloatingPointError('x'), ConnectionResetError('Broken pipe')]
+             RuntimeError('shape'), RuntimeError('the table is out of memory order'), RuntimeError('Broken pipe'), torch.distributed.DistBackendError('invalid usage'), KeyError('N'), FloatingPointError('x'), ConnectionResetError('Broken pipe')]
 
 @pytest.mark.parametrize('e', ONE_LINE + TRACEBACK, ids=repr)
 def test_the_type_decides(e): assert bool(_user_message(e)) == (e in ONE_LINE)

@@ -8,8 +8,11 @@ import zipfile
 
 import pytest
 from datasets import Dataset, DatasetDict
-from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_user_error, write_files
+from helpers import EN_DE, SMALL_OVERRIDES, cli_args, run_in_process, number_lines, assert_success, assert_user_error, write_files
 
+from annotated_transformer.cli.classify import transformer_classify
+from annotated_transformer.cli.parse import transformer_parse
+from annotated_transformer.cli.translate import transformer_translate
 from annotated_transformer.data.number_names import number_speller
 from annotated_transformer.inference.evaluation import _format_exact_match
 from annotated_transformer.inference.metrics import score_translations
@@ -23,6 +26,14 @@ TEXT = ['seven', 'two hundred and twelve', 'ninety-nine', 'one hundred and five'
 def zipped(data):
     with zipfile.ZipFile(out := io.BytesIO(), 'w') as z: z.writestr('t.txt', data)
     return out.getvalue()
+
+def test_a_dash_is_standard_input(trained, classifier, capfd, monkeypatch):
+    for command, run, line in ('translate', trained, 'seven'), ('classify', classifier[0], 'rain at last'):
+        plain, dash = (assert_success(run_in_process(capfd, command, run, *more, stdin=line + '\n')).stdout for more in ((), ('--input', '-')))
+        assert plain == dash != ''
+    monkeypatch.setattr('sys.stdin', None)
+    for command in transformer_translate, transformer_parse, transformer_classify:
+        with pytest.raises(ValueError, match='standard input is closed: give --input FILE'): command('no run', input='-')
 
 PACKED = dict(gzip=gzip.compress, xz=lzma.compress, bzip2=bz2.compress)
 

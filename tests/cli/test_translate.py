@@ -68,6 +68,19 @@ def test_sentences(trained, capfd, tmp_path):
     assert all(part.rstrip().endswith('.') for part in t.split_long('seven. ' * 60, 60))
     for most in 1, 2, 5: assert ''.join(t.split_long('ñ"x' * 50, most)) == 'ñ"x' * 50     # a character may be longer than that: no endless cutting
 
+@pytest.mark.parametrize('options', [{}, dict(do_sample=True, temperature=100)])
+def test_max_extra_tokens(trained, capfd, options):
+    "As from Python; 0 cuts the name off."
+    def translate(*limit): return assert_success(run_in_process(capfd, 'translate', trained, *(['--do_sample', '--temperature', '100'] if options else []), *limit, stdin='seventeen\n')).stdout.rstrip('\n')
+    t = Translator.from_pretrained(trained, device='cpu')
+    (none,), (usual,) = (t.translate(['seventeen'], max_extra_tokens=n, **options) for n in (0, None))
+    assert translate('--max_extra_tokens', '0') == none != usual == translate()
+
+@pytest.mark.parametrize('value, said', [('-1', 'max_extra_tokens=-1 must be at least 0'), ('10001', 'max_extra_tokens=10001 must be at most 10000'), ('many', "invalid int value: 'many'")])
+def test_bad_max_extra_tokens(capfd, value, said):
+    "Refused before the run is opened."
+    assert_user_error(run_in_process(capfd, 'translate', 'no run', '--max_extra_tokens', value), said)
+
 @pytest.mark.parametrize('engine', ['pytorch', 'ctranslate2'])
 @pytest.mark.parametrize('option, value, said', [('--alpha', 'nan', 'alpha=nan must be'), ('--alpha', 'inf', 'alpha=inf must be at most'), ('--alpha', '-1', 'alpha=-1.0 must be at least 0'),
     ('--alpha', '1000', 'alpha=1000.0 must be at most'), ('--beam', '0', 'beam=0 must be at least 1'), ('--beam', '-3', 'beam=-3 must'), ('--beam', '1000000000', 'beam=1000000000 must be at most')])

@@ -101,6 +101,22 @@ def test_pairs_of_one_file(tmp_path):
     assert [*_read_tsv(tmp_path / 'a.tsv')] == [('one', 'eins'), ('two', 'zwei')]
     with pytest.raises(ValueError, match='b.tsv, line 2: no tab'): [*_read_tsv(tmp_path / 'b.tsv')]
 
+NAMES = 'Europarl', 'Europarl', 'news-commentary', 'TED', 'Europarl', 'wiki_v2', 'TED', 'TED', 'a', 'x.y'
+SENTENCES = [('the house is old', 'das Haus ist alt')] * 10
+
+def three_columns(names, sentences=SENTENCES): return '\n'.join(f'{name}\t{s}\t{t}' for name, (s, t) in zip(names, sentences))
+
+def test_a_first_column_of_names_is_refused(tmp_path):
+    write_files(tmp_path, a_tsv=three_columns(NAMES))
+    with pytest.raises(ValueError, match='a.tsv: the first column holds names; source and target must be the first two columns'): [*_read_tsv(tmp_path / 'a.tsv')]
+
+@pytest.mark.parametrize('rows', [three_columns(NAMES[:9]), three_columns([f'{name}.' for name in NAMES]), three_columns(['他们在家里'] * 10), three_columns(NAMES[:9] + ('a house',)),
+    three_columns(NAMES, [*SENTENCES[:9], ('Haus', 'a common word')]), three_columns(NAMES, [*SENTENCES[:9], ('das Haus', 'CC-BY')]), '\n'.join(f'{name}\tdas Haus' for name in NAMES)],
+    ids=['nine lines', 'sentences of a word', 'no blanks in Chinese', 'two words', 'a target of a word', 'a comment of a word', 'two columns'])
+def test_sources_of_one_word_are_not_names(tmp_path, rows):
+    write_files(tmp_path, a_tsv=rows)
+    assert len([*_read_tsv(tmp_path / 'a.tsv')]) >= 9
+
 def test_pairs_with_an_empty_side(capfd):
     assert [*_drop_blank_pairs([('one', 'eins'), ('two', ' '), ('', 'drei')], 'train')] == [('one', 'eins')]
     assert capfd.readouterr().out == 'train: 2 of 3 pairs dropped, one side empty\n'

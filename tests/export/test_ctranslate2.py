@@ -38,6 +38,17 @@ def test_one_limit_for_every_engine(name, alpha, weak):
     ours, theirs = ([len(h[0].ids) for h in t.search(t.encode(sources), 1, alpha)] for t in (torch_, other))
     assert ours == theirs and lengths[0] == lengths[1]
 
+def test_max_extra_tokens(weak):
+    "With eos, exactly so many tokens more than the source, in every engine and when sampling."
+    engines = Translator.from_pretrained(weak['usual']), CTranslate2Translator.from_pretrained(weak['usual'])
+    ids = engines[0].encode(['eighty', 'a hundred and three'])
+    for extra in 0, 7, 80:
+        limits = [len(row) + extra for row in ids]
+        for engine in engines: assert [len(best.ids) + 1 for best, *_ in engine.search(ids, 1, 0., max_extra_tokens=extra)] == limits
+        drawn = engines[0].make_sampler(9, 1e4, 1., 0, extra)(ids)
+        assert all(len(h.ids) < limit for hs, limit in zip(drawn, limits) for h in hs) and max(len(h.ids) + 1 for h in drawn[1]) == limits[1]
+    with pytest.raises(ValueError, match='max_extra_tokens=-1 must be at least 0'): engines[1].translate(['eighty'], max_extra_tokens=-1)
+
 @pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')
 def test_the_log_probability_does_not_depend_on_the_penalty(capfd, tmp_path):
     "Greedy search finds the same with and without a penalty, also where the limit cuts it off: so log_prob must be the same."

@@ -1,4 +1,5 @@
 "A disk that refuses, training states that do not fit, and which checkpoints are kept, renamed, averaged and due."
+import resource
 import shutil
 
 import pytest
@@ -47,6 +48,24 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, 'save_weights', denied)
     with pytest.raises(ValueError, match='step-00000002 could not be written .*Permission denied.*: check free space and permissions, then --resume'):
         checkpoint.save_checkpoint(tmp_path, 2, model, optimizer, accelerator, keep_last=1)
+
+def test_a_fault_of_ours_keeps_its_traceback(tmp_path, monkeypatch):
+    model, optimizer, accelerator, _ = saved_model(tmp_path)
+    def fault(*_): raise RuntimeError('shape')
+    for module, name in (checkpoint, 'save_weights'), (torch, 'save'):
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match='^shape$'):
+            patch.setattr(module, name, fault)
+            checkpoint.save_checkpoint(tmp_path, 2, model, optimizer, accelerator, keep_last=1)
+    checkpoint.save_checkpoint(tmp_path, 2, model, optimizer, accelerator, keep_last=1)       # nothing is in its way
+
+@pytest.mark.parametrize('size', (10, 3_000_000))
+def test_a_full_disk_is_an_os_error(tmp_path, size):
+    "PyTorch raises RuntimeError after it, whose text is the writer's position."
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, old[1]))
+    try:
+        with pytest.raises(OSError, match='File too large'): checkpoint._save_state(dict(a=torch.zeros(size)), tmp_path / 'state')
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 def save_all(folder, steps, **more):
     "Checkpoints of a model whose weights are the number of the step."

@@ -79,21 +79,21 @@ class Parser(Translator):
         beam:int,
         alpha:float,
         n_best:int=1,
+        max_extra_tokens:int=max_extra_tokens,
         constrained:bool=True,
     ) -> list[list[Hypothesis]]:
         "Beam search as `Translator.search`, only for trees if `constrained`."
         t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
         src = pad_sequence(ids, batch_first=True, padding_value=t.pad_id)
         src = src.to(self.device)                                           # (B, T_k)
-        _, limits = _prepare_search(self.models, src, self.max_extra_tokens, beam)
+        _, limits = _prepare_search(self.models, src, max_extra_tokens, beam)
         allow = None
         if constrained:
             n_words = [(len(i) - 1) // tokens_per_word for i in ids]
             allow = tree_constraint(t.convert_ids_to_tokens(range(t.vocab_size)),
                                     n_words, limits, t.eos_id)
-        return beam_search(self.models, src, beam, alpha, self.max_extra_tokens,
-                           n_best, allow,
-                           bos_id=t.bos_id, eos_id=t.eos_id)
+        return beam_search(self.models, src, beam, alpha, max_extra_tokens, n_best,
+                           allow, bos_id=t.bos_id, eos_id=t.eos_id)
 
     def parse(self,
         sentences:list[list[str]],       # words
