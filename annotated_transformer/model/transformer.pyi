@@ -1,52 +1,91 @@
-import annotated_transformer.model.embeddings
-import annotated_transformer.model.layers
-import torch._tensor
-import torch.nn.modules.module
-from .attention import KeyValueCache as KeyValueCache, MultiHeadAttention as MultiHeadAttention, padding_mask as padding_mask, subsequent_mask as subsequent_mask
-from .config import TransformerConfig as TransformerConfig
-from .embeddings import Embedding as Embedding, OutputProjection as OutputProjection
-from .feed_forward import FeedForward as FeedForward
-from .layers import AddNorm as AddNorm, DecoderLayer as DecoderLayer, EncoderLayer as EncoderLayer, Stack as Stack
-from .positional_encoding import PositionalEncoding as PositionalEncoding
-from .seq2seq import Seq2SeqModel as Seq2SeqModel, register_architecture as register_architecture
-from fastcore.basics import patch as patch
-from torch import Tensor as Tensor, nn
+"""The Transformer of Figure 1 in one class, decoding incrementally with a KV cache (§3)."""
+__all__ = ['Transformer', 'DecoderCache']
+from fastcore.basics import patch
+import torch
+from torch import Tensor, nn
+from .attention import KeyValueCache, MultiHeadAttention, padding_mask, subsequent_mask
+from .config import TransformerConfig
+from .embeddings import Embedding, OutputProjection
+from .feed_forward import FeedForward
+from .seq2seq import Seq2SeqModel, register_architecture
+from .positional_encoding import PositionalEncoding
+from .layers import AddNorm, DecoderLayer, EncoderLayer, Stack
 
+@register_architecture('transformer')
 class Transformer(Seq2SeqModel):
-    decoder: annotated_transformer.model.layers.Stack
-    encoder: annotated_transformer.model.layers.Stack
-    max_target_length: int | None
-    src_embed: annotated_transformer.model.embeddings.Embedding
-    src_position: torch.nn.modules.module.Module
-    tgt_embed: annotated_transformer.model.embeddings.Embedding
-    tgt_position: torch.nn.modules.module.Module
+    """The model of Figure 1; to change a part, override its `make_…` in a subclass."""
     config_class = TransformerConfig
     cache_class: type['DecoderCache']
     output_projection: OutputProjection
-    def __init__(self, config: TransformerConfig, pad_id: int = 0) -> None: ...
-    def encode(self, src: Tensor) -> Tensor: ...
-    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: DecoderCache | None = None) -> Tensor: ...
-    def hidden_states(self, src: Tensor, tgt: Tensor) -> Tensor: ...
-    def _encoder_layer(self) -> EncoderLayer: ...
-    def _decoder_layer(self) -> DecoderLayer: ...
-    def _embeddings(self) -> tuple[Embedding, Embedding, OutputProjection]: ...
-    def make_attention(self, role: str) -> nn.Module: ...
-    def make_feed_forward(self) -> nn.Module: ...
-    def make_residual(self) -> nn.Module: ...
-    def make_final_norm(self) -> nn.Module | None: ...
-    def make_positions(self) -> nn.Module: ...
-    def reset_parameters(self) -> None: ...
-    def init_state(self, src: Tensor) -> DecoderCache: ...
-    def decode_step(self, state: DecoderCache, token: Tensor) -> Tensor: ...
-    def reorder(self, state: DecoderCache, beam_idx: Tensor) -> None: ...
+
+    def __init__(self, config: TransformerConfig, pad_id: int=0):
+        super().__init__(config, pad_id)
+        self.encoder = Stack(self._encoder_layer, config.N, self.make_final_norm())
+        self.decoder = Stack(self._decoder_layer, config.N, self.make_final_norm())
+        self.src_position = self.make_positions()
+        self.tgt_position = self.make_positions()
+        self.src_embed, self.tgt_embed, self.output_projection = self._embeddings()
+        if config.positions == 'learned':
+            self.max_target_length = config.max_len
+        self.reset_parameters()
+
+    def encode(self, src: Tensor) -> Tensor:
+        ...
+
+    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: 'DecoderCache|None'=None) -> Tensor:
+        ...
+
+    def hidden_states(self, src: Tensor, tgt: Tensor) -> Tensor:
+        ...
+
+    def _encoder_layer(self) -> EncoderLayer:
+        ...
+
+    def _decoder_layer(self) -> DecoderLayer:
+        ...
+
+    def _embeddings(self) -> tuple[Embedding, Embedding, OutputProjection]:
+        ...
+
+    def make_attention(self, role: str) -> nn.Module:
+        ...
+
+    def make_feed_forward(self) -> nn.Module:
+        ...
+
+    def make_residual(self) -> nn.Module:
+        ...
+
+    def make_final_norm(self) -> nn.Module | None:
+        ...
+
+    def make_positions(self) -> nn.Module:
+        ...
+
+    def reset_parameters(self) -> None:
+        ...
+
+    def init_state(self, src: Tensor) -> DecoderCache:
+        ...
+
+    def decode_step(self, state: DecoderCache, token: Tensor) -> Tensor:
+        ...
+
+    def reorder(self, state: DecoderCache, beam_idx: Tensor) -> None:
+        ...
 
 class DecoderCache:
-    length: int
-    memory: torch._tensor.Tensor
-    memory_mask: torch._tensor.Tensor
-    source_idx: torch._tensor.Tensor
-    layers: dict[nn.Module, tuple[KeyValueCache, KeyValueCache]]
-    def __init__(self, memory: Tensor, memory_mask: Tensor) -> None: ...
-    def layer_caches(self, layer: nn.Module) -> tuple[KeyValueCache, KeyValueCache]: ...
-    def reorder(self, beam_idx: Tensor) -> None: ...
-__all__ = ['Transformer', 'DecoderCache']
+    """Memory, keys and values of R hypotheses, each of them a row of the batch."""
+
+    def __init__(self, memory: Tensor, memory_mask: Tensor):
+        self.memory, self.memory_mask = (memory, memory_mask)
+        self.source_idx = torch.arange(len(memory), device=memory.device)
+        self.length = 0
+        self.layers: dict[nn.Module, tuple[KeyValueCache, KeyValueCache]] = {}
+
+    def layer_caches(self, layer: nn.Module) -> tuple[KeyValueCache, KeyValueCache]:
+        ...
+
+    def reorder(self, beam_idx: Tensor) -> None:
+        ...
+Transformer.cache_class = DecoderCache
