@@ -100,6 +100,7 @@ def _reject_unknown_option(
     hint = f'did you mean {close[0]}?' if close else 'see --help'
     if matches: hint = f'use {matches[0]}'
     if matches == ['--max_tokens']: hint += ' (in tokens, not sentences)'
+    if matches == ['--max_extra_tokens']: hint += ' (beyond the length of the source)'
     _exit_with_usage_error(f'unknown option {arg}: {hint}')
 
 # %% ../../nbs/library/cli/arguments.ipynb #normalize-option-names

@@ -20,11 +20,12 @@ from ..utils.validation import UserError
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError,
                 IsADirectoryError, NotADirectoryError)
 _PATH_ERRNOS = errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS
+_OUT_OF_MEMORY = r'DefaultCPUAllocator|(CUDA|HIP|MPS)[\w ]*:? out of memory'
 _NO_SPACE_ERRNOS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 def _user_message(e:BaseException) -> str | None:
     """Message for an error that the user can fix; None for a bug. Decided by errno and
-    type, and by text where PyTorch has only RuntimeError: its CPU allocator, gloo."""
+    type, and by text where libraries have only RuntimeError: allocators, gloo."""
     text, errno_value = ' '.join(str(e).split()), getattr(e, 'errno', None)
     if errno_value in _NO_SPACE_ERRNOS:
         return f'no space left, quota exceeded or file too large ({text})'
@@ -34,7 +35,7 @@ def _user_message(e:BaseException) -> str | None:
     from torch import OutOfMemoryError                 # loaded, if PyTorch raised it
     from torch.distributed import DistError
     if (isinstance(e, (MemoryError, OutOfMemoryError))
-            or re.search('DefaultCPUAllocator|CUDA error: out of memory', text)):
+            or re.search(_OUT_OF_MEMORY, text)):
         return ('out of memory: use a smaller model, batch or beam '
                 f'({text[:200]})')
     if ((isinstance(e, DistError) or 'gloo' in text) and re.search(
@@ -43,7 +44,6 @@ def _user_message(e:BaseException) -> str | None:
                 f'then continue with --resume ({text[-200:]})')
     if text.startswith('Symlink loop'): return text      # pathlib, before Python 3.13
     return None
-
 
 # %% ../../nbs/library/cli/main.ipynb #exit-on-user-error
 # not empty after Ctrl-C, even if a library raises another error because of it

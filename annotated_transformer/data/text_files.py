@@ -61,8 +61,8 @@ def _check_columns(
     names:Iterable[str]=(), # further words that occur in a header
 ) -> None:
     """Raises ValueError if the first row is a header, or if one of the first two
-    columns is not text but addresses; of three or more, scores, ids, languages, names
-    (ten of one word each, beside ten sentences twice)."""
+    columns is not text but addresses; of three or more, scores, ids, languages or names
+    (ten single words, beside two columns of ten texts with blanks)."""
     first, *others = (
         [cell.strip(' "').lower() for cell in row[:2]] for row in rows[:2])
     words = {re.sub(r'([-_]\w+|\d)$', '', cell) for cell in first}   # en-US, sentence1
@@ -87,7 +87,7 @@ def _check_columns(
             content = f'{column[0]!r} in every line'
         elif matches(column, r'[A-Za-z]([\w./:-]*\w)?') and all(
                 sum(' ' in cell for cell in c) == 10 for c in columns[1:]):
-            content = 'names'
+            content = 'single words, perhaps names'
         if content: raise UserError(
             f'{path}: the {ordinal} column holds {content}; source and target must be '
             'the first two columns')

@@ -65,6 +65,12 @@ def _set_layer(
     _set_linear(spec.ffn.linear_1, layer.feed_forward.W_2)
     _set_layer_norm(spec.ffn.layer_norm, layer.add_norm[-1].norm)
 
+def _n_positions(
+    max_len:int,    # of the model
+) -> int:
+    "Sinusoidal positions of an export: bos, and a translation of the longest source."
+    return max(2 * max_len, 1 + max_len + _MAX_EXTRA_TOKENS)
+
 def _set_stack(
     spec:Any,                  # CTranslate2's specification of a stack
     embeddings_spec:Any,       # CTranslate2's EmbeddingsSpec
@@ -76,10 +82,8 @@ def _set_stack(
     "Copy a stack, its embeddings and its positional encodings."
     # CTranslate2 multiplies embeddings by √d_model at inference
     embeddings_spec.weight = embedding.weight.detach().numpy()
-    # bos, and as many tokens as a translation of the longest source may have
-    length = max(2 * config.max_len, 1 + config.max_len + _MAX_EXTRA_TOKENS)
-    table = (position.table if config.positions == 'learned'
-             else positional_encoding(length, config.d_model))
+    table = (position.table if config.positions == 'learned' else
+             positional_encoding(_n_positions(config.max_len), config.d_model))
     spec.position_encodings.encodings = table.detach().numpy()
     if config.norm == 'pre': _set_layer_norm(spec.layer_norm, stack.final_norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
@@ -185,12 +189,17 @@ class CTranslate2Translator(Translator):
         n_best:int=1,             # hypotheses of each sentence
         max_extra_tokens:int=_MAX_EXTRA_TOKENS,  # beyond the source's length
     ) -> list[list[Hypothesis]]:  # of each sentence, the best first
-        """Beam search; each source has the length limit of the PyTorch engine.
-        Raises ValueError if CTranslate2 fails."""
+        """Beam search; each source has the length limit of the PyTorch engine. Raises
+        ValueError if CTranslate2 fails, or if the export has too few positions."""
         model_config, t = self.config['model'], self.tokenizer
         learned = model_config['positions'] == 'learned'
         max_len = model_config['max_len'] if learned else math.inf
         limits = [min(len(row) + max_extra_tokens, max_len) for row in ids]
+        n_positions = _n_positions(model_config['max_len'])
+        if not learned and max(limits, default=0) > n_positions: raise UserError(
+            f'max_extra_tokens={max_extra_tokens}: a translation may have '
+            f'{max(limits)} tokens, CTranslate2 has {n_positions} positions: allow '
+            'fewer, or use --engine pytorch')
         hypotheses:list[list[Hypothesis]] = [[] for _ in ids]
         for limit in {*limits}:                # one limit holds for a whole batch
             rows = [i for i, n in enumerate(limits) if n == limit]

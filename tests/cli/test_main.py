@@ -12,7 +12,7 @@ from annotated_transformer.cli.main import _user_message
 from annotated_transformer.utils.validation import NonFiniteError, UserError
 
 ONE_LINE = [UserError('x=0'), NonFiniteError('loss'), FileNotFoundError(errno.ENOENT, 'none', 'f'), PermissionError('f'), IsADirectoryError('f'), NotADirectoryError('f'), FileExistsError('f'),
-            OSError(errno.ENAMETOOLONG, 'long', 'f'), OSError(errno.ENOSPC, 'full', 'f'), OSError(errno.EDQUOT, 'full', 'f'), MemoryError(), torch.OutOfMemoryError('CUDA out of memory'),
+            OSError(errno.ENAMETOOLONG, 'long', 'f'), OSError(errno.ENOSPC, 'full', 'f'), OSError(errno.EDQUOT, 'full', 'f'), MemoryError(), torch.OutOfMemoryError('CUDA out of memory'), RuntimeError('HIP error: out of memory'), RuntimeError('MPS backend out of memory'), RuntimeError('CUDA failed with error out of memory'),
             RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), RuntimeError('[gloo] Connection closed by peer'),
             torch.distributed.DistNetworkError('sendBytes failed: Broken pipe'), RuntimeError('Symlink loop from a')]
 TRACEBACK = [ValueError('expected a tensor of two dimensions'), ValueError('out of memory'), ValueError('make room on the disk'), TypeError('Connection closed'), OSError('x'), OSError(errno.EIO, 'x', 'f'),

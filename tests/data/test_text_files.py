@@ -108,12 +108,12 @@ def three_columns(names, sentences=SENTENCES): return '\n'.join(f'{name}\t{s}\t{
 
 def test_a_first_column_of_names_is_refused(tmp_path):
     write_files(tmp_path, a_tsv=three_columns(NAMES))
-    with pytest.raises(ValueError, match='a.tsv: the first column holds names; source and target must be the first two columns'): [*_read_tsv(tmp_path / 'a.tsv')]
+    with pytest.raises(ValueError, match='a.tsv: the first column holds single words, perhaps names; source and target must be the first two columns'): [*_read_tsv(tmp_path / 'a.tsv')]
 
 @pytest.mark.parametrize('rows', [three_columns(NAMES[:9]), three_columns([f'{name}.' for name in NAMES]), three_columns(['他们在家里'] * 10), three_columns(NAMES[:9] + ('a house',)),
     three_columns(NAMES, [*SENTENCES[:9], ('Haus', 'a common word')]), three_columns(NAMES, [*SENTENCES[:9], ('das Haus', 'CC-BY')]), '\n'.join(f'{name}\tdas Haus' for name in NAMES)],
     ids=['nine lines', 'sentences of a word', 'no blanks in Chinese', 'two words', 'a target of a word', 'a comment of a word', 'two columns'])
-def test_sources_of_one_word_are_not_names(tmp_path, rows):
+def test_columns_that_only_resemble_names(tmp_path, rows):
     write_files(tmp_path, a_tsv=rows)
     assert len([*_read_tsv(tmp_path / 'a.tsv')]) >= 9
 

@@ -47,6 +47,8 @@ def test_max_extra_tokens(weak):
         for engine in engines: assert [len(best.ids) + 1 for best, *_ in engine.search(ids, 1, 0., max_extra_tokens=extra)] == limits
         drawn = engines[0].make_sampler(9, 1e4, 1., 0, extra)(ids)
         assert all(len(h.ids) < limit for hs, limit in zip(drawn, limits) for h in hs) and max(len(h.ids) + 1 for h in drawn[1]) == limits[1]
+    few = CTranslate2Translator.from_pretrained(weak['short'])
+    with pytest.raises(ValueError, match='max_extra_tokens=1000: a translation may have .* positions: allow fewer, or use --engine pytorch'): few.translate(['eighty'], max_extra_tokens=1000)
     with pytest.raises(ValueError, match='max_extra_tokens=-1 must be at least 0'): engines[1].translate(['eighty'], max_extra_tokens=-1)
 
 @pytest.mark.skipif(not find_spec('ctranslate2'), reason='needs ctranslate2')

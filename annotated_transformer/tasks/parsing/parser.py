@@ -79,11 +79,12 @@ class Parser(Translator):
         beam:int,
         alpha:float,
         n_best:int=1,
-        max_extra_tokens:int=max_extra_tokens,
+        max_extra_tokens:int|None=None,      # None: the class's
         constrained:bool=True,
     ) -> list[list[Hypothesis]]:
         "Beam search as `Translator.search`, only for trees if `constrained`."
         t, tokens_per_word = self.tokenizer, 2 if self.tagged else 1
+        if max_extra_tokens is None: max_extra_tokens = self.max_extra_tokens
         src = pad_sequence(ids, batch_first=True, padding_value=t.pad_id)
         src = src.to(self.device)                                           # (B, T_k)
         _, limits = _prepare_search(self.models, src, max_extra_tokens, beam)
