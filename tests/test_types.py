@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from helpers import ROOT
 
 USER = """import torch
@@ -37,6 +38,7 @@ user.py:23: note: Revealed type is "annotated_transformer.model.layers.Stack"
 user.py:24: note: Revealed type is "torch.nn.modules.linear.Linear"
 """
 
+@pytest.mark.nightly      # twenty seconds of mypy on PyTorch's types
 def test_a_users_file(tmp_path):
     "The whole package passes beside its stubs, too."
     (tmp_path / 'user.py').write_text(USER)
