@@ -42,6 +42,10 @@ def stub(source):
         if isinstance(node, ast.FunctionDef) and node.name != '__init__': node.body = ast.parse('...').body
     return ast.unparse(tree) + '\n'
 
+def same(a, b):
+    "Whether two stubs have the same code: versions of Python write it differently."
+    return None not in (a, b) and ast.dump(ast.parse(a)) == ast.dump(ast.parse(b))
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--keep', type=Path, help='a new folder for what mypy reads')
@@ -62,7 +66,7 @@ def main():
         code = subprocess.run(list(map(str, command)), cwd=folder).returncode
     if code: sys.exit(code)
     there = {p.relative_to(root): p.read_text() for p in (root / PACKAGE).rglob('*.pyi')}
-    stale = sorted(name for name in {*stubs, *there} if stubs.get(name) != there.get(name))
+    stale = sorted(name for name in {*stubs, *there} if not same(stubs.get(name), there.get(name)))
     if stale and not args.write: sys.exit(f'out of date: {", ".join(map(str, stale))}; run `python tools/check_types.py --write`')
     for name in stale:
         if name in stubs: (root / name).write_text(stubs[name])
