@@ -30,13 +30,14 @@ def _weight_gradient(
     grad:Tensor,    # of the output (rows, out_features)
     x:Tensor,       # input (rows, in_features)
 ) -> Tensor:        # (out_features, in_features)
-    """gradᵀ x. oneDNN needs its first operand transposed in memory, so the cheaper of
-    two copies is made; where even that does not pay, PyTorch's matmul."""
-    cost_x = x.numel() + grad.size(1) * x.size(1)       # copies of x and of the result
-    cost = min(grad.numel(), cost_x)
-    if grad.numel() * x.size(1) < 512 * cost: return grad.t() @ x
-    if cost == grad.numel(): return _linear_onednn(grad.t(), x.t())
-    return _linear_onednn(x.t(), grad.t()).t().contiguous()
+    """gradᵀ x by oneDNN's operation for it, which copies both operands. With more outputs
+    than rows, as for logits, a product that copies x and the result instead."""
+    if grad.size(1) > len(grad):
+        return _linear_onednn(x.t(), grad.t()).t().contiguous()
+    weight = grad.new_empty(grad.size(1), x.size(1))    # for its shape
+    return torch.ops.aten.mkldnn_linear_backward_weights(
+        grad.to_mkldnn(), x.to_mkldnn(), weight, False)[0]
+
 
 # %% ../nbs/library/cpu.ipynb #onednn-product
 class _OneDNNLinearFunction(torch.autograd.Function):
