@@ -10,7 +10,7 @@ as PyTorch does. `of_matmul_peak` is the share of what the better of the two lib
     python benchmarks/training.py --bf16 --threads 1                         # ours in bfloat16, too, beside peers in float32
     python benchmarks/training.py --device cuda --dtype bf16 --tokens 25000 --recipe big --compile --out big.json
 """
-import argparse, ctypes, json, platform, sys, time
+import argparse, ctypes, json, sys, time
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +31,8 @@ from annotated_transformer.recipe import get_recipe
 from annotated_transformer.training.train_step import ModelWithLoss, train_step
 from annotated_transformer.model.seq2seq import Seq2SeqModel
 from annotated_transformer.model.transformer import Transformer
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'experiments'))
+from recording import processor_family
 
 class TorchTransformer(nn.Module):
     "torch.nn.Transformer between a tied embedding and the same sinusoids."
@@ -113,11 +115,12 @@ def time_call(a, f, *args):
     sync(); start = clock(); f(*args); sync()
     return clock() - start
 
-def matmul_rate(a):
-    "FLOP/s of the best of several square matrix products in the dtype of training, with the better library."
+def matmul_rates(a):
+    "FLOP/s of the best of several square matrix products in the dtype of training, by library."
     pairs = [torch.randn(2, n, n, device=a.device).to(dtypes[a.dtype]) for n in ((4096, 8192) if a.device == 'cuda' else (1024, 2048))]
-    libraries = [torch.matmul] + [_linear_onednn] * (a.device == 'cpu' and a.dtype == 'fp32' and _is_onednn_available())
-    return max(2 * x.size(0) ** 3 / time_call(a, f, x, y) for x, y in pairs * 3 for f in libraries)
+    libraries = dict(pytorch=torch.matmul)
+    if a.device == 'cpu' and a.dtype == 'fp32' and _is_onednn_available(): libraries['onednn'] = _linear_onednn
+    return {name: max(2 * x.size(0) ** 3 / time_call(a, f, x, y) for x, y in pairs * 3) for name, f in libraries.items()}
 
 def plain_update(model, optimizer, src, tgt, accelerator, eps_ls):
     "What a user of a peer would write: F.cross_entropy and torch.optim.Adam as they come."
@@ -175,7 +178,7 @@ def main(a):
     if a.cpu_time and (a.threads > 1 or a.device == 'cuda'): sys.exit('error: --cpu-time needs --device cpu --threads 1')
     if a.bf16 and (a.dtype != 'fp32' or a.device == 'cuda'): sys.exit('error: --bf16 adds a row to a run in fp32 on a CPU')
     torch.set_num_threads(a.threads)
-    c, cuda, peak, entries = get_recipe(a.recipe).model, a.device == 'cuda', 0., {}
+    c, cuda, peaks, entries = get_recipe(a.recipe).model, a.device == 'cuda', {}, {}
     accelerator = Accelerator(cpu=not cuda, mixed_precision='bf16' if a.dtype == 'bf16' else 'no')
     batches = draw_batches(a.tokens, c.vocab_size, a.rounds)
     measured = 'pytorch' if cuda else choose_matmul_backend(c.d_model)
@@ -186,7 +189,7 @@ def main(a):
         except ImportError as e: print(f"{name} is left out ({e}): pip install -e '.[bench]'")
     times, losses, memory = {name: [] for name in entries}, {name: [] for name in entries}, dict.fromkeys(entries, 0)
     for i in range(-1, a.rounds):
-        peak = max(peak, matmul_rate(a))
+        for library, rate in matmul_rates(a).items(): peaks[library] = max(rate, peaks.get(library, 0))
         for name, (params, step) in entries.items():
             if cuda: torch.cuda.reset_peak_memory_stats(); others = torch.cuda.memory_allocated() - 12 * params   # own: weights, two moments
             (_keep_freed_memory if name in OURS else default_memory)()
@@ -201,15 +204,15 @@ def main(a):
         over = lambda x: median(n / s for n, s in zip(x, t))
         gpu = dict(mfu=sheet and mfu(over(flops), 1, sheet), peak_memory_GB=memory[name] / 1e9) if cuda else {}
         return dict(parameters=entries[name][0], step_s=median(t), fastest_step_s=min(t), target_pieces_per_s=over(pieces),
-                    of_matmul_peak=over(flops) / peak, time_over_ours=median(s / o for s, o in zip(t, times['ours'][1:])),
+                    of_matmul_peak=over(flops) / max(peaks.values()), time_over_ours=median(s / o for s, o in zip(t, times['ours'][1:])),
                     hours_of_the_run=median(t) * get_recipe(a.recipe).schedule.max_steps / 3600,
                     nats_per_token=[round(loss / n, 4) for loss, n in zip(losses[name][1:], pieces)], **gpu)
     models = {name: row(name, t[1:]) for name, t in times.items()}
     products = {} if cuda else dict(products='onednn' if a.products == 'both' else a.products, faster_products=measured)
-    device = torch.cuda.get_device_name() if cuda else f'{platform.machine()} CPU'
+    device = torch.cuda.get_device_name() if cuda else processor_family()
     results = dict(command=' '.join(sys.argv), device=device, threads=a.threads, clock='processor time' if a.cpu_time else 'wall',
                    versions={m: version(m) for m in ('torch', 'x_transformers', 'transformers') if m in sys.modules},
-                   **products, matmul_TFLOP_per_s=peak / 1e12, models=models)
+                   **products, matmul_TFLOP_per_s={library: rate / 1e12 for library, rate in peaks.items()}, models=models)
     if a.profile: results['profile'] = profile(lambda: entries['ours'][1](*batches[0]), a)
     print(json.dumps(results, indent=1))
     if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
