@@ -30,13 +30,12 @@ def _weight_gradient(
     grad:Tensor,    # of the output (rows, out_features)
     x:Tensor,       # input (rows, in_features)
 ) -> Tensor:        # (out_features, in_features)
-    """gradᵀ x by oneDNN's operation for it, which copies both operands. With more outputs
-    than rows, as for logits, a product that copies x and the result instead."""
+    """gradᵀ x by oneDNN's operation for it, which copies both operands. With more
+    outputs than rows, as for logits, a product that copies x and the result."""
     if grad.size(1) > len(grad):
         return _linear_onednn(x.t(), grad.t()).t().contiguous()
-    weight = grad.new_empty(grad.size(1), x.size(1))    # for its shape
     return torch.ops.aten.mkldnn_linear_backward_weights(
-        grad.to_mkldnn(), x.to_mkldnn(), weight, False)[0]
+        grad.to_mkldnn(), x.to_mkldnn(), grad, False)[0]     # the third: its dtype only
 
 
 # %% ../nbs/library/cpu.ipynb #onednn-product
@@ -96,9 +95,10 @@ class _OneDNNLinear(nn.Linear):
 
 # %% ../nbs/library/cpu.ipynb #exchange-layers
 def _is_onednn_available() -> bool:
-    "Whether this PyTorch has oneDNN, with the operation that is used here."
+    "Whether this PyTorch has oneDNN, with the operations that are used here."
     return (torch.backends.mkldnn.is_available()
-            and hasattr(torch.ops.mkldnn, '_linear_pointwise'))
+            and hasattr(torch.ops.mkldnn, '_linear_pointwise')
+            and hasattr(torch.ops.aten, 'mkldnn_linear_backward_weights'))
 
 _Module = TypeVar('_Module', bound=nn.Module)
 

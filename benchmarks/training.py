@@ -1,9 +1,10 @@
 """How fast is one update? Ours against torch.nn.Transformer, x-transformers and Hugging Face's Marian model.
 
 All have the sizes of one recipe, the paper's base or big model or a smaller one, the same batches, label smoothing and Adam,
-and dropout only where the paper has it. Rounds are interleaved, so that a busy moment hits everybody; a turn is two steps, of which
-the second is timed, and `time_over_ours` compares steps of one round. On a CPU ours multiplies with the library that `transformer_train` would choose, `--products auto`; peers do
-as PyTorch does. `of_matmul_peak` is the share of what the better of the two libraries reaches with nothing but one large product.
+and dropout only where the paper has it. Rounds are interleaved, so that a busy moment hits everybody; a turn is two steps on
+one batch, of which the second is timed, and `time_over_ours` compares steps of one round. On a CPU ours multiplies with the
+library that `transformer_train` would choose, `--products auto`; peers do as PyTorch does. `of_matmul_peak` is the share of what
+the better of the two libraries reaches with nothing but one large product.
 
     python benchmarks/training.py                                            # base, up to 2,048 + 2,048 tokens, on the CPU
     python benchmarks/training.py --products both --threads 1 --cpu-time     # ours also as PyTorch multiplies; other work may go on

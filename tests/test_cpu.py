@@ -109,7 +109,7 @@ def test_distributed_data_parallel(used, tmp_path):
     torch.distributed.init_process_group('gloo', store=torch.distributed.FileStore(str(tmp_path / 'store'), 1), rank=0, world_size=1)
     try:
         model, alone = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 600)), None
-        x = torch.randn(256, 512)
+        x = torch.randn(2048, 512)
         for wrap in lambda m: m, nn.parallel.DistributedDataParallel:
             model.zero_grad(); used.clear()
             wrap(by_onednn(model))(x).pow(2).sum().backward()
@@ -144,7 +144,7 @@ def test_a_layer_with_and_without_gradients_and_without_rows():
         assert_close(fast(x), layer(x))
         assert fast(x[:, :0]).shape == (5, 0, 1000)
 
-@pytest.mark.parametrize('d_in, d_out', [(512, 2048), (2048, 512), (128, 10_000), (64, 32)])
+@pytest.mark.parametrize('d_in, d_out', [(512, 2048), (2048, 512), (128, 10_000), (512, 128), (64, 32)])
 def test_gradients_of_every_shape_and_memory_order(d_in, d_out):
     "Gradients of strided inputs and of expanded gradients equal F.linear's; they are contiguous and repeat to the bit."
     torch.manual_seed(0)
