@@ -59,13 +59,13 @@ def train_ours(turns, said):
     from annotated_transformer.recipe import get_recipe
     changes = dict(max_steps=1000000, save_every='1000000 steps', warmup_steps=WARMUP)       # as in the other two, nothing is validated or saved
     for step in said['steps']: changes |= ablations[step](training) or {}
-    update = training.update
+    train_step = training.train_step
     def watched(model, optimizer, src, tgt, *args):
         turns.begin((src != 0).sum().item(), (tgt[:, 1:] != 0).sum().item(), src.shape, tgt[:, 1:].shape)
-        loss, n, norm = update(model, optimizer, src, tgt, *args)
-        turns.losses.append(loss / n)
+        loss, n, norm = train_step(model, optimizer, src, tgt, *args)
+        turns.losses.append((loss / n).item())
         return loss, n, norm
-    training.update = watched
+    training.train_step = watched
     training.train(get_recipe(RECIPE, **changes), CORPUS, said['out'], said['data'])
 
 def entropy(eps_ls, V):
@@ -147,11 +147,12 @@ def use_batches(plan):
                 n_src, n_tgt = np.array(pairs['n_src']), np.array(pairs['n_tgt']) - 1
                 chosen = [plan(n_src, n_tgt, tokens, epoch) for epoch in range(2)]
                 self.get_epoch_batches, self.batches_per_epoch = lambda epoch: chosen[epoch % 2], min(map(len, chosen))
-        usual = training.batches_of
-        def batches_of(folder, tokens, pad_id, seed):
+        from annotated_transformer.training import run_batches
+        usual = run_batches.load_batches
+        def load_batches(folder, tokens, pad_id, seed, *more):
             from datasets import load_from_disk
-            return Chosen(load_from_disk(folder), tokens, pad_id, seed) if Path(folder).name == 'train' else usual(folder, tokens, pad_id, seed)
-        training.batches_of = batches_of
+            return Chosen(load_from_disk(folder), tokens, pad_id, seed) if Path(folder).name == 'train' else usual(folder, tokens, pad_id, seed, *more)
+        run_batches.load_batches = load_batches
     return change
 
 def make_generator(seed):
@@ -180,10 +181,15 @@ def sentences_per_batch(n_src, n_tgt, tokens):
     from annotated_transformer.data.batching import make_batches
     return round(len(n_src) / len(make_batches(n_src, n_tgt, tokens)))
 
+def replace_loss(loss):
+    "Another loss, of all tokens at once: what ours gains by its chunks belongs to this step, too."
+    from annotated_transformer.model import seq2seq
+    seq2seq.label_smoothed_loss = loss
+    seq2seq.Seq2SeqModel._chunk_size = lambda self: None
+
 def dense_loss(training):
     "JoeyNMT's: the smoothed targets as a matrix, their divergence from the log-probabilities, and which are right."
     import torch
-    from annotated_transformer.training import train_step as update
     from torch.nn import functional as F
     def loss(logits, target, eps_ls, pad_id):
         log_p, target = logits.log_softmax(-1).flatten(0, 1), target.flatten()
@@ -193,14 +199,15 @@ def dense_loss(training):
         smooth.index_fill_(0, (~real).nonzero().flatten(), 0.)
         (log_p.argmax(-1).masked_select(real) == target.masked_select(real)).sum().item()
         return F.kl_div(log_p, smooth, reduction='sum') + real.sum() * entropy(eps_ls, log_p.size(1)), real.sum()
-    update.label_smoothed_loss = loss
+    replace_loss(loss)
 
 def unfused_attention(training):
     "JoeyNMT's: attention as four operations in place of one, and dropout also on its weights and within the feed-forward layer."
     from annotated_transformer.model.feed_forward import FeedForward
     from torch.nn import functional as F
     def attention(Q, K, V, mask, p):
-        scores = (Q / math.sqrt(Q.size(-1)) @ K.transpose(-2, -1)).masked_fill(~mask, -math.inf)
+        scores = Q / math.sqrt(Q.size(-1)) @ K.transpose(-2, -1)
+        if mask is not None: scores = scores.masked_fill(~mask, -math.inf)
         return F.dropout(scores.softmax(-1), p) @ V
     F.scaled_dot_product_attention = attention
     FeedForward.forward = lambda self, x: self.W_2(F.dropout(self.W_1(x).relu(), .3, self.training))
@@ -213,22 +220,17 @@ def default_adam(training):
 
 def use_marian(training):
     "The trainer's model in our loop."
-    from annotated_transformer.training import run_setup as runs
-    from training import Marian
-    def build(c, pad_id):
-        model = Marian(c)
-        model.config, model.pad_id = c, pad_id
-        return model
-    runs.build = build
+    from annotated_transformer.training import run_setup
+    from training import Marian, Peer
+    run_setup.build_model = lambda architecture, c, pad_id: Peer(Marian(c), c)
 
 def use_label_smoother(training):
     "The trainer's loss."
-    from annotated_transformer.training import train_step as update
     from transformers.trainer_pt_utils import LabelSmoother
     def loss(logits, target, eps_ls, pad_id):
         n = (target != pad_id).sum()
         return LabelSmoother(eps_ls)((logits,), target.masked_fill(target == pad_id, -100)) * n, n
-    update.label_smoothed_loss = loss
+    replace_loss(loss)
 
 ablations = {'products by PyTorch': lambda training: dict(cpu_matmul_backend='pytorch'), 'random batches': use_batches(random_batches), 'targets as a matrix': dense_loss, 'attention written out': unfused_attention, 'Adam one by one': default_adam,
            'grouped batches': use_batches(length_grouped_batches), 'the model of Marian': use_marian, 'the loss of the trainer': use_label_smoother}
