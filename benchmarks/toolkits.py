@@ -65,7 +65,7 @@ def train_ours(turns, said):
         loss, n, norm = train_step(model, optimizer, src, tgt, *args)
         turns.losses.append((loss / n).item())
         return loss, n, norm
-    training.train_step = watched
+    replace(training, 'train_step', watched)
     training.train(get_recipe(RECIPE, **changes), CORPUS, said['out'], said['data'])
 
 def entropy(eps_ls, V):
@@ -136,6 +136,16 @@ def train_seq2seq_trainer(turns, said):
 
 # What is changed in our loop on the way to theirs: each a function of the module `training`, which may also name fields of the recipe.
 
+def replace(module, name, new):
+    "A name that the module does not have is an error: the change would have no effect."
+    getattr(module, name)
+    setattr(module, name, new)
+
+def pytorch_products(training):
+    "PyTorch's matrix products; what else `optimize_for_training` does on a CPU stays."
+    from annotated_transformer.training import run_setup
+    replace(run_setup, '_matmul_backend', lambda recipe: 'pytorch')
+
 def use_batches(plan):
     "Batches of the train split that `plan(n_src, n_tgt, tokens, epoch)` has chosen."
     def change(training):
@@ -152,7 +162,7 @@ def use_batches(plan):
         def load_batches(folder, tokens, pad_id, seed, *more):
             from datasets import load_from_disk
             return Chosen(load_from_disk(folder), tokens, pad_id, seed) if Path(folder).name == 'train' else usual(folder, tokens, pad_id, seed, *more)
-        run_batches.load_batches = load_batches
+        replace(run_batches, 'load_batches', load_batches)
     return change
 
 def make_generator(seed):
@@ -184,8 +194,8 @@ def sentences_per_batch(n_src, n_tgt, tokens):
 def replace_loss(loss):
     "Another loss, of all tokens at once: what ours gains by its chunks belongs to this step, too."
     from annotated_transformer.model import seq2seq
-    seq2seq.label_smoothed_loss = loss
-    seq2seq.Seq2SeqModel._chunk_size = lambda self: None
+    replace(seq2seq, 'label_smoothed_loss', loss)
+    replace(seq2seq.Seq2SeqModel, '_chunk_size', lambda self: None)
 
 def dense_loss(training):
     "JoeyNMT's: the smoothed targets as a matrix, their divergence from the log-probabilities, and which are right."
@@ -209,20 +219,20 @@ def unfused_attention(training):
         scores = Q / math.sqrt(Q.size(-1)) @ K.transpose(-2, -1)
         if mask is not None: scores = scores.masked_fill(~mask, -math.inf)
         return F.dropout(scores.softmax(-1), p) @ V
-    F.scaled_dot_product_attention = attention
-    FeedForward.forward = lambda self, x: self.W_2(F.dropout(self.W_1(x).relu(), .3, self.training))
+    replace(F, 'scaled_dot_product_attention', attention)
+    replace(FeedForward, 'forward', lambda self, x: self.W_2(F.dropout(self.W_1(x).relu(), .3, self.training)))
     return dict(P_attn=.3)
 
 def default_adam(training):
     "JoeyNMT's: PyTorch's Adam as it comes, which goes through the parameters one by one, in several operations each."
     import torch
-    training.make_optimizer = lambda model, *_: torch.optim.Adam(model.parameters(), lr=0., betas=(.9, .98), eps=1e-8)
+    replace(training, 'make_optimizer', lambda model, *_: torch.optim.Adam(model.parameters(), lr=0., betas=(.9, .98), eps=1e-8))
 
 def use_marian(training):
     "The trainer's model in our loop."
     from annotated_transformer.training import run_setup
     from training import Marian, Peer
-    run_setup.build_model = lambda architecture, c, pad_id: Peer(Marian(c), c)
+    replace(run_setup, 'build_model', lambda architecture, c, pad_id: Peer(Marian(c), c))
 
 def use_label_smoother(training):
     "The trainer's loss."
@@ -232,7 +242,7 @@ def use_label_smoother(training):
         return LabelSmoother(eps_ls)((logits,), target.masked_fill(target == pad_id, -100)) * n, n
     replace_loss(loss)
 
-ablations = {'products by PyTorch': lambda training: dict(cpu_matmul_backend='pytorch'), 'random batches': use_batches(random_batches), 'targets as a matrix': dense_loss, 'attention written out': unfused_attention, 'Adam one by one': default_adam,
+ablations = {'products by PyTorch': pytorch_products, 'random batches': use_batches(random_batches), 'targets as a matrix': dense_loss, 'attention written out': unfused_attention, 'Adam one by one': default_adam,
            'grouped batches': use_batches(length_grouped_batches), 'the model of Marian': use_marian, 'the loss of the trainer': use_label_smoother}
 toolkits = {'ours': train_ours, 'JoeyNMT': train_joeynmt, 'Seq2SeqTrainer': train_seq2seq_trainer}
 ablation_paths = {'JoeyNMT': list(ablations)[:5], 'Seq2SeqTrainer': [*list(ablations)[:1], *list(ablations)[5:]]}     # toolkit → the steps to it

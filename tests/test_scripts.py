@@ -35,6 +35,18 @@ def test_the_benchmark_of_the_data(tmp_path):
     seconds = json.loads((tmp_path / 'x.json').read_text())['1000 pairs']['first']['seconds']
     assert {'fingerprint', 'read and split', 'learn pieces', 'cut into pieces', 'store'} <= set(seconds)
 
+def change_our_loop(step):
+    sys.path.insert(0, str(ROOT / 'benchmarks'))
+    import toolkits
+    from annotated_transformer.training import trainer
+    toolkits.ablations[step](trainer)
+    with pytest.raises(AttributeError): toolkits.replace(trainer, 'a name that has left', None)
+
+@pytest.mark.parametrize('step', ['products by PyTorch', 'random batches', 'targets as a matrix', 'attention written out', 'Adam one by one', 'the model of Marian', 'the loss of the trainer'])
+def test_the_steps_of_the_benchmark_of_toolkits_find_what_they_replace(step):
+    if 'Marian' in step or 'trainer' in step: pytest.importorskip('transformers')
+    in_fresh_process(change_our_loop, step)
+
 @pytest.mark.nightly
 def test_the_benchmark_of_decoding(trained, tmp_path):
     in_fresh_process(run_script, *map(str, [ROOT / 'benchmarks/decoding.py', trained, '--sentences', 12, '--batch', 6, '--rounds', 1, '--out', tmp_path / 'x.json']))
