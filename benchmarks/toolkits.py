@@ -115,7 +115,7 @@ def train_seq2seq_trainer(turns, said):
     class Watched(Seq2SeqTrainer):
         def _get_train_sampler(self, *args):
             sampler = super()._get_train_sampler(*args)
-            sampler.output_projection = make_generator(0)              # the order that `length_grouped_batches` knows, too
+            sampler.generator = make_generator(0)              # the order that `length_grouped_batches` knows, too
             return sampler
         def training_step(self, model, inputs, *args, **options):
             mask, labels = inputs['attention_mask'], inputs['labels']
