@@ -194,7 +194,7 @@ def memory(rounds):
     return dict(recipes=found)
 
 # ---------------------------------------------------------------- shapes
-def memory_of_shapes(num_shapes, steps, tokens=4096):
+def memory_of_shapes(num_shapes, steps, dtype, tokens=4096):
     "MB in memory after each quarter of the steps, on batches of `num_shapes` shapes, and the median seconds of the second half."
     torch.manual_seed(0)
     model, took, resident = optimize_for_training(Transformer(get_recipe('multi30k_tiny').model).train()), [], []
@@ -204,7 +204,8 @@ def memory_of_shapes(num_shapes, steps, tokens=4096):
         T = 10 + 24 * shape // num_shapes                           # as long as captions, equally many tokens
         S, B = max(4, T - shape % 4), tokens // T
         start = time.process_time()
-        with torch.autocast('cpu', torch.bfloat16): loss, _ = model.loss(torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T + 1)))
+        with torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
+            loss, _ = model.loss(torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T + 1)))
         loss.backward(); optimizer.step(); optimizer.zero_grad()
         took.append(time.process_time() - start)
         if (i + 1) % (steps // 4) == 0:
@@ -212,9 +213,13 @@ def memory_of_shapes(num_shapes, steps, tokens=4096):
     return dict(resident_MB=resident, seconds=median(took[steps // 2:]))
 
 def shapes(rounds):
-    ways = {'64 shapes': (64, {}), '64 shapes, cache of 64': (64, dict(ONEDNN_PRIMITIVE_CACHE_CAPACITY='64')), '8 shapes': (8, {})}
-    return dict(steps=32 * rounds, recipe='multi30k_tiny, bfloat16',
-                ways={way: read_result(start_child('--child', 'shapes', n, 32 * rounds, **env)) for way, (n, env) in ways.items()})
+    "For each type: oneDNN's own limit of compiled products, ours, and ours with few shapes."
+    ways = {}
+    for dtype in ('float32', 'bfloat16'):
+        for n, capacity in ((64, 1024), (64, 64), (8, 64)):
+            child = start_child('--child', 'shapes', n, 32 * rounds, dtype, ONEDNN_PRIMITIVE_CACHE_CAPACITY=str(capacity))
+            ways[f'{dtype}, {n} shapes, {capacity:,} products kept'] = read_result(child)
+    return dict(steps=32 * rounds, recipe='multi30k_tiny', ways=ways)
 
 # ---------------------------------------------------------------- threads
 def count_steps(seconds):
@@ -250,7 +255,7 @@ def threads(rounds):
 
 child_commands = dict(width=benchmark_square, loss=lambda which, n, V: loss_memory(which, int(n), int(V)),
                 memory=lambda name, tokens, n, kept: step_seconds(name, int(tokens), int(n), kept == '1'),
-                shapes=lambda n, steps: memory_of_shapes(int(n), int(steps)), threads=lambda seconds: count_steps(float(seconds)))
+                shapes=lambda n, steps, dtype: memory_of_shapes(int(n), int(steps), dtype), threads=lambda seconds: count_steps(float(seconds)))
 parts = dict(width=width, sizes=sizes, updates=updates, dropout=dropout, memory=memory, shapes=shapes, threads=threads)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument('--parts', nargs='+', choices=parts, default=list(parts))
