@@ -6,7 +6,7 @@
 __all__ = ['choose_matmul_backend', 'optimize_for_training']
 
 # %% ../nbs/library/cpu.ipynb #imports
-import ctypes, math, time
+import ctypes, math, os, time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -222,8 +222,10 @@ def optimize_for_training(
     """Replace linear layers, dropout and attention by versions that are faster on a
     CPU, and compute the loss in chunks: of 4·d_model tokens (2,048 if the configuration
     has no d_model), so that the gradient of the weights is small beside the logits,
-    or of four million logits if these are more. The process keeps freed memory."""
+    or of four million logits if these are more. The process keeps freed memory, and
+    64 compiled products of oneDNN unless `ONEDNN_PRIMITIVE_CACHE_CAPACITY` is set."""
     _keep_freed_memory()
+    os.environ.setdefault('ONEDNN_PRIMITIVE_CACHE_CAPACITY', '64')  # of 1,024
     if matmul_backend == 'onednn' and _is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
     if isinstance(model, Seq2SeqModel) and model.loss_chunk_size is None:

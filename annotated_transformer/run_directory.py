@@ -7,9 +7,11 @@ __all__ = ['WEIGHTS_FILE', 'RunLockedError', 'RunDirectory', 'load_model']
 
 # %% ../nbs/library/run_directory.ipynb #imports
 import json, os, re, shlex
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
+from .cpu import choose_matmul_backend
 from .cpu_decoding import optimize_for_inference
 from .data.tokenizer import Tokenizer, _tokenizer_files
 from .model.pretrained import (
@@ -200,6 +202,8 @@ def _verify_checksums(checkpoint:Path) -> None:
             f'its checksum is not the one in {_CHECKSUMS_FILE}')
 
 # %% ../nbs/library/run_directory.ipynb #load-model
+_fastest_backend = cache(choose_matmul_backend)     # of a width, once a process
+
 def load_model(
     run_dir:str|os.PathLike,     # folder that training wrote
     weights:str|Path='average',  # or 'best', 'last', or the path of a .safetensors file
@@ -219,7 +223,9 @@ def load_model(
     _check_weights_config(path, model_config)        # before anything is built
     model = build_model(config['architecture'], model_config, config['pad_id'])
     model.load_state_dict(load_weights(path, model), strict=False)
+    backend = config.get('cpu_matmul_backend', 'auto')
+    if backend == 'auto':           # of this machine, not of the one that trained
+        backend = _fastest_backend(getattr(model_config, 'd_model', 512))
     if config.get('cpu_matmul_backend') != 'pytorch':
-        backend = config.get('resolved_matmul_backend') or 'pytorch'
         optimize_for_inference(model, backend)
     return model.eval()

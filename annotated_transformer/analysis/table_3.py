@@ -6,6 +6,8 @@
 __all__ = ['TABLE_3', 'table3_recipe']
 
 # %% ../../nbs/62a_variations.ipynb #imports
+#| code-fold: true
+#| code-summary: "Imports of the module"
 from dataclasses import dataclass
 from typing import Any
 from ..recipe import Recipe, get_recipe

@@ -6,6 +6,7 @@
 __all__ = ['PEAK_FLOPS', 'train_flops', 'mfu', 'peak_flops', 'training_memory']
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #imports
+import re
 import torch
 from .config import TransformerConfig, count_parameters
 
@@ -39,13 +40,14 @@ def train_flops(
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #mfu
 PEAK_FLOPS = {                    # FLOP/s of one GPU
-    # the paper's rates, float32: notes to Table 2
+    # the paper's rates, float32: footnote 5, §6.1
     'K80':   2.8e12,         # one of a board's two; 4.4 with boost (data sheet)
     'K40':   3.7e12,
     'M40':   6.0e12,
     'P100':  9.5e12,         # 10.6 with boost, SXM2 form (data sheet)
     # NVIDIA's data sheets, bfloat16 matrix products without sparsity, SXM form
     'A100':  312e12,
+    'H100 PCIe': 756e12,
     'H100':  989e12,
     'H200':  989e12,
 }
@@ -62,10 +64,11 @@ def mfu(
 def peak_flops(
     device:torch.device,
 ) -> float|None:      # FLOP/s; None on a CPU or a GPU that `PEAK_FLOPS` does not name
-    "The peak of a GPU, by its name."
+    "The peak of a GPU, by its name; from the A100 on of bfloat16 products."
     if device.type != 'cuda': return None
     name = torch.cuda.get_device_name(device)
-    return next((peak for gpu, peak in PEAK_FLOPS.items() if gpu in name), None)
+    return next((peak for gpu, peak in PEAK_FLOPS.items()
+                 if re.search(rf'\b{gpu}\b', name)), None)
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #memory
 def training_memory(
