@@ -15,6 +15,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from annotated_transformer.cpu import _OneDNNLinear, _replace_modules
 from annotated_transformer.inference.beam_search import beam_search
 from annotated_transformer.model.seq2seq import build_model
 from annotated_transformer.inference.evaluation import load_test_split
@@ -45,6 +46,7 @@ class Reordered(Ours):
         super().__init__(run, translator, a)
         plain = build_model(translator.models[0].architecture, translator.models[0].config, self.pad_id)
         plain.load_state_dict(translator.models[0].state_dict())
+        if any(isinstance(m, _OneDNNLinear) for m in translator.models[0].modules()): _replace_modules(plain, torch.nn.Linear, _OneDNNLinear)
         self.models = [plain.eval()]
 
 class CTranslate2:
