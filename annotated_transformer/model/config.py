@@ -39,6 +39,8 @@ class TransformerConfig:
         return self.d_k or self.d_model // self.h, self.d_v or self.d_model // self.h
 
 # %% ../../nbs/30_model_architecture.ipynb #check-config
+#| code-fold: true
+#| code-summary: "_check_config: what is refused"
 def _check_config(
     c:TransformerConfig,
 ) -> None:

@@ -73,10 +73,10 @@ class DecoderLayer(nn.Module):
         memory:Tensor,                 # encoder output (B, T_k, d_model)
         mask:Tensor|None=None,         # True = attend; broadcasts to (B, h, T_q, T_q)
         memory_mask:Tensor|None=None,  # the same for `memory`: to (B, h, T_q, T_k)
-        cache:Any=None,                # decoding only: a `DecoderCache`, built in 3
+        cache:Any=None,                # decoding only: a `DecoderCache` (3.2)
     ) -> Tensor:                       # (B, T_q, d_model)
         "The three sub-layers, one after the other."
-        self_cache, cross_cache = (               # decoding only, built in 3.2
+        self_cache, cross_cache = (
             (None, None) if cache is None else cache.layer_caches(self))
         x = self.add_norm[0](x, lambda y: self.self_attn(y, y, y, mask, self_cache))
         x = self.add_norm[1](
