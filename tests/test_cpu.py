@@ -1,5 +1,6 @@
 "oneDNN in the place of PyTorch's products: the same numbers, and whatever is done with a model can still be done."
 import json
+import os
 import pickle
 import platform
 import subprocess
@@ -15,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer import cpu as processors
+from annotated_transformer import cpu as processors, run_directory
 from annotated_transformer.cpu import _BFloat16Attention, _FastDropout, _OneDNNLinear, _OneDNNLinearFunction, _replace_modules, choose_matmul_backend, _is_onednn_available, optimize_for_training
 from annotated_transformer.model.attention import MultiHeadAttention, subsequent_mask
 from annotated_transformer.model.config import TransformerConfig
@@ -296,6 +297,24 @@ def test_a_run_has_the_cheaper_dropout(tmp_path):
         (out / 'config.json').write_text(json.dumps(config))
         decoders.append(type(load_model(out).decoder))
     assert decoders[0] is not Stack and decoders[1] is Stack
+
+def test_a_model_is_opened_for_this_machine(monkeypatch, tmp_path):
+    "Not with the library that was faster where it was trained, unless the recipe names one."
+    out = tmp_path / 'run'
+    train(get_recipe('demo', max_steps=2, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), ('numbers', 'en', 'de'), out)
+    config = json.loads((out / 'config.json').read_text())
+    for here, there, named, onednn in (('onednn', 'pytorch', 'auto', True), ('pytorch', 'onednn', 'auto', False), ('pytorch', 'pytorch', 'onednn', True)):
+        monkeypatch.setattr(run_directory, '_fastest_backend', lambda d_model: here)
+        (out / 'config.json').write_text(json.dumps(config | dict(cpu_matmul_backend=named, resolved_matmul_backend=there)))
+        assert (_OneDNNLinear in map(type, load_model(out).modules())) == onednn
+
+def test_few_compiled_products_are_kept(monkeypatch):
+    name = 'ONEDNN_PRIMITIVE_CACHE_CAPACITY'
+    for given, found in (None, '64'), ('7', '7'):
+        monkeypatch.delenv(name, raising=False)
+        if given: monkeypatch.setenv(name, given)
+        optimize_for_training(nn.Linear(2, 2))
+        assert os.environ[name] == found
 
 @pytest.mark.parametrize('recipe, tokens', [('base', 2048), ('multi30k_tiny', 512), ('demo', 34952)])
 def test_chunks_are_no_smaller_than_pays(recipe, tokens):
