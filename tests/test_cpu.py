@@ -304,7 +304,7 @@ def test_a_model_is_opened_for_this_machine(monkeypatch, tmp_path):
     train(get_recipe('demo', max_steps=2, N=1, d_model=16, d_ff=16, h=2, save_every='1 steps'), ('numbers', 'en', 'de'), out)
     config = json.loads((out / 'config.json').read_text())
     for here, there, named, onednn in (('onednn', 'pytorch', 'auto', True), ('pytorch', 'onednn', 'auto', False), ('pytorch', 'pytorch', 'onednn', True)):
-        monkeypatch.setattr(run_directory, '_fastest_backend', lambda d_model: here)
+        monkeypatch.setattr(run_directory, '_fastest_backend', lambda d_model, here=here: here)
         (out / 'config.json').write_text(json.dumps(config | dict(cpu_matmul_backend=named, resolved_matmul_backend=there)))
         assert (_OneDNNLinear in map(type, load_model(out).modules())) == onednn
 
