@@ -214,6 +214,11 @@ def _keep_freed_memory() -> None:
         mallopt(M_MMAP_THRESHOLD, 2**30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
+# %% ../nbs/library/cpu.ipynb #limit-products
+def _limit_compiled_products() -> None:
+    "Make oneDNN keep 64 products; it reads the variable at its first one in a process."
+    os.environ.setdefault('ONEDNN_PRIMITIVE_CACHE_CAPACITY', '64')
+
 # %% ../nbs/library/cpu.ipynb #tune
 def optimize_for_training(
     model:nn.Module,              # changed in place
@@ -223,9 +228,10 @@ def optimize_for_training(
     CPU, and compute the loss in chunks: of 4·d_model tokens (2,048 if the configuration
     has no d_model), so that the gradient of the weights is small beside the logits,
     or of four million logits if these are more. The process keeps freed memory, and
-    64 compiled products of oneDNN unless `ONEDNN_PRIMITIVE_CACHE_CAPACITY` is set."""
+    64 compiled products of oneDNN, unless oneDNN has multiplied before or
+    `ONEDNN_PRIMITIVE_CACHE_CAPACITY` is set."""
     _keep_freed_memory()
-    os.environ.setdefault('ONEDNN_PRIMITIVE_CACHE_CAPACITY', '64')  # of 1,024
+    _limit_compiled_products()
     if matmul_backend == 'onednn' and _is_onednn_available():
         _replace_modules(model, nn.Linear, _OneDNNLinear)
     if isinstance(model, Seq2SeqModel) and model.loss_chunk_size is None:

@@ -7,7 +7,7 @@
     dropout   whole updates of three sizes with PyTorch's dropout, with four activations to a draw, and without dropout
     memory    whole updates of two sizes in processes of their own, by turns: memory freed as glibc does it, kept, and kept without
               glibc's cache of small blocks, which keeps large ones apart; alone, since a child's peak begins with that of its parent
-    shapes    memory (of Linux) of training steps in bfloat16 on batches of many shapes, of many with a smaller cache of oneDNN, and of eight
+    shapes    memory (of Linux) of training steps in float32 and in bfloat16: many shapes, many with a smaller cache of oneDNN, eight with the smaller cache
     threads   one program with all cores and two such programs at once, with threads that sleep while they wait and threads that spin
 
 All but `threads` count processor time of one thread, the best or the median of rounds by turns. Still, a machine that does nothing else

@@ -26,6 +26,7 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.recipe import get_recipe
 from annotated_transformer.run_directory import RunDirectory, load_model
 from annotated_transformer.training.optimizer import adam
+from annotated_transformer.training import run_setup
 from annotated_transformer.training.run_setup import _init_model
 from annotated_transformer.training.train_step import ModelWithLoss, enable_gradient_checkpointing, train_step
 from annotated_transformer.training.trainer import train
@@ -315,6 +316,14 @@ def test_few_compiled_products_are_kept(monkeypatch):
         if given: monkeypatch.setenv(name, given)
         optimize_for_training(nn.Linear(2, 2))
         assert os.environ[name] == found
+
+def test_the_limit_comes_before_the_first_product(monkeypatch):
+    "oneDNN reads it there, and choosing the library multiplies."
+    name, seen = 'ONEDNN_PRIMITIVE_CACHE_CAPACITY', []
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run_setup, 'choose_matmul_backend', lambda d_model: seen.append(os.environ.get(name)) or 'pytorch')
+    run_setup._matmul_backend(get_recipe('demo'))
+    assert seen == ['64']
 
 @pytest.mark.parametrize('recipe, tokens', [('base', 2048), ('multi30k_tiny', 512), ('demo', 34952)])
 def test_chunks_are_no_smaller_than_pays(recipe, tokens):

@@ -45,7 +45,8 @@ PEAK_FLOPS = {                    # FLOP/s of one GPU
     'K40':   3.7e12,
     'M40':   6.0e12,
     'P100':  9.5e12,         # 10.6 with boost, SXM2 form (data sheet)
-    # NVIDIA's data sheets, bfloat16 matrix products without sparsity, SXM form
+    # NVIDIA's data sheets, bfloat16 matrix products without sparsity; SXM form, or
+    # as named
     'A100':  312e12,
     'H100 PCIe': 756e12,
     'H100':  989e12,

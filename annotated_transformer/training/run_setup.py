@@ -23,7 +23,8 @@ from ..model.pretrained import (
     _diff_settings, _format_differences, load_weights)
 from annotated_transformer.data.preprocessing import (
     _dataset_hash, preprocess_corpus)
-from ..cpu import choose_matmul_backend, optimize_for_training
+from ..cpu import (
+    _limit_compiled_products, choose_matmul_backend, optimize_for_training)
 from ..recipe import Recipe, flatten_recipe, recipe_to_dict
 from ..data.tokenizer import Tokenizer, _tokenizer_files
 from .train_step import enable_gradient_checkpointing
@@ -98,6 +99,7 @@ def _create_run(
 def _matmul_backend(recipe:Recipe) -> str:
     "The CPU's matmul back end, 'onednn' or 'pytorch'; measured where it is 'auto'."
     if recipe.cpu_matmul_backend != 'auto': return recipe.cpu_matmul_backend
+    _limit_compiled_products()                          # before the first product
     return choose_matmul_backend(getattr(recipe.model, 'd_model', 512))
 
 # %% ../../nbs/library/training/run_setup.ipynb #check-init
