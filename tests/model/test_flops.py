@@ -101,7 +101,7 @@ def test_only_one_reading_of_the_batch_fits_the_gpus():
         assert 8 * of_all > 1 > of_all
     assert f"{100_000 * .4 * 8 * PEAK_FLOPS['P100']:.1e}" == '3.0e+18'
 
-@pytest.mark.parametrize('name, peak', [('NVIDIA H100 80GB HBM3', 989e12), ('Tesla P100-SXM2-16GB', 9.5e12), ('NVIDIA GeForce RTX 2080 Ti', None)])
+@pytest.mark.parametrize('name, peak', [('NVIDIA H100 80GB HBM3', 989e12), ('NVIDIA H100 PCIe', 756e12), ('Tesla P100-SXM2-16GB', 9.5e12), ('NVIDIA RTX A1000', None), ('NVIDIA GeForce RTX 2080 Ti', None)])
 def test_the_peak_of_a_gpu_by_its_name(monkeypatch, name, peak):
     monkeypatch.setattr(torch.cuda, 'get_device_name', lambda device: name)
     assert peak_flops(torch.device('cuda')) == peak and peak_flops(torch.device('cpu')) is None
