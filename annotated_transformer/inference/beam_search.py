@@ -151,8 +151,6 @@ def _prepare_search(
     return models, limits.tolist()
 
 # %% ../../nbs/61a_generation.ipynb #search-loop
-#| code-fold: true
-#| code-summary: "_run_beam_search: the loop"
 def _run_beam_search(
     models:list[Seq2SeqModel],
     src:Tensor,                  # (B, T_k)
