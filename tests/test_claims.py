@@ -109,7 +109,7 @@ def counted(**printed):
 
 def crossings(attention, cell):
     "Operations at n = d/2."
-    return dict(work={'self-attention, as in the table': [attention], 'self-attention': [attention + 8], 'LSTM': [16], 'GRU': [cell]}, cells=['LSTM', 'GRU'])
+    return dict(work={'self-attention, as in the table': [attention], 'self-attention': [attention + 8], 'LSTM': [16], 'GRU': [cell]}, cells=['LSTM', 'GRU'], d=32, ns=[16])
 
 def positions(learned, sinusoidal, past=.9):
     "Exact matches of either kind at the lengths of training; of sinusoids past them."

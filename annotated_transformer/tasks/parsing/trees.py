@@ -57,7 +57,7 @@ class Tree:
 def linearize(
     tree:Tree,
     tags:bool=False,  # write each word's part-of-speech tag; else XX
-) -> list[str]:       # tokens, about 2.5 a word
+) -> list[str]:       # tokens, about 2.6 a word
     """A tree as tokens, depth first; closing brackets carry their labels
     (Vinyals et al. 2015, section 2)."""
     formats = dict(open='({}', leaf='{}' if tags else 'XX', close='){}')
