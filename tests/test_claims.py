@@ -123,7 +123,7 @@ def short_paths(attention, dilated, fold, seeds=5):
 
 def bracketed(tokens):
     facts = dict(train=1, development=1, there_and_back=2, labels=1, tags=1, unseen_words=1, tokens=tokens, words=10, most_words=1, most_tokens=1)
-    return dict(project_path=lambda _: None, read_json=lambda _: dict(command='', machine='', versions='', data=facts))
+    return dict(project_path=lambda _: None, read_json=lambda _: dict(command='', machine='', versions={}, data=facts))
 
 PLANTED = [   # page, cells, claim, word, results
     ('lab/why_divide', ['saturation-check'], 'C3.2h', 'confirmed', gradient(1, 1, .6, .3, .1)),
