@@ -118,10 +118,11 @@ class Translator:
         generator, t = torch.Generator(self.device).manual_seed(seed), self.tokenizer
         def draw(ids:list[Tensor]) -> list[list[Hypothesis]]:
             src = pad_sequence(ids, True, t.pad_id).to(self.device)
-            samples = [sample(
-                self.models, src, temperature, top_p, max_extra_tokens, bos_id=t.bos_id,
-                eos_id=t.eos_id, generator=generator) for _ in range(n)]
-            return [sorted(hs, key=lambda h: -h.score) for hs in zip(*samples)]
+            samples = iter(sample(
+                self.models, src.repeat_interleave(n, 0), temperature, top_p,
+                max_extra_tokens, bos_id=t.bos_id, eos_id=t.eos_id,
+                generator=generator))
+            return [sorted(islice(samples, n), key=lambda h: -h.score) for _ in ids]
         return draw
 
     def map_in_batches(self,
@@ -163,7 +164,7 @@ class Translator:
         temperature:float=1.,             # of sampling: divides the logits
         top_p:float=1.,                   # of sampling: nucleus; 1: all tokens
         seed:int=0,                       # of sampling: random seed
-        max_tokens:int=8192,              # limit on padded source tokens × beam
+        max_tokens:int=8192,              # limit on padded source tokens × beam (or n)
         max_extra_tokens:int|None=None,   # beyond the source; None: as for `search`
         split_into_sentences:bool=False,  # split every text, not only long ones
         progress:bool=False,              # show a progress bar
@@ -175,7 +176,7 @@ class Translator:
         ValueError on invalid arguments."""
         if isinstance(sentences, str):
             raise UserError('give a list of sentences, not one string')
-        if do_sample: validate_fields(dict(n=n), 'n', ge=1); beam = 1
+        if do_sample: validate_fields(dict(n=n), 'n', ge=1); beam = n
         else: _check_search(beam, alpha, n, max_extra_tokens)
         def split(text:str) -> list[str]:
             if not _strip_invisible(text): return []
