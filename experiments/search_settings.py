@@ -14,7 +14,6 @@ it is within half a point.
 import argparse, json
 from pathlib import Path
 from statistics import mean
-import torch
 from sacrebleu.metrics import BLEU
 from annotated_transformer.data.moses import moses_lc
 from annotated_transformer.data.text_files import read_parallel

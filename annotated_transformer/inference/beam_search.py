@@ -151,6 +151,8 @@ def _prepare_search(
     return models, limits.tolist()
 
 # %% ../../nbs/61a_generation.ipynb #search-loop
+#| code-fold: true
+#| code-summary: "_run_beam_search: the loop for all sources"
 def _run_beam_search(
     models:list[Seq2SeqModel],
     src:Tensor,                  # (B, T_k)
@@ -172,8 +174,7 @@ def _run_beam_search(
     while active:
         _, n, t = ids.shape                                    # a step of every model
         log_probs = _next_log_probs(models, states, ids[..., -1].flatten())  # (R, V)
-        log_probs = log_probs.unflatten(0, (-1, n))
-        log_probs += log_prob[..., None]                                  # (B, n, V)
+        log_probs = log_probs.unflatten(0, (-1, n)).add_(log_prob[..., None])
         _mask_log_probs(                                       # what may not follow
             log_probs, [bos_id, models[0].pad_id],
             [max_lengths[i] <= t for i in active], eos_id,
@@ -226,6 +227,8 @@ def beam_search(
     return [sorted(hs, key=lambda h: -h.score)[:n_best] for hs in hypotheses]
 
 # %% ../../nbs/61a_generation.ipynb #force
+#| code-fold: true
+#| code-summary: "_make_prefix_constraint: given first tokens"
 def _make_prefix_constraint(
     prefix_tokens:list[list[int]],  # of each source; a complete target ends with eos
     vocab_size:int,
@@ -238,8 +241,7 @@ def _make_prefix_constraint(
     ) -> Tensor|None:    # which tokens may follow (B, n, V); None: all
         t = ids.size(-1)
         if t > max_length: return None
-        mask = torch.ones(*ids.shape[:2], vocab_size, dtype=torch.bool,
-                          device=ids.device)
+        mask = ids.new_ones(*ids.shape[:2], vocab_size, dtype=torch.bool)
         for row, i in enumerate(src_idx.tolist()):
             if t <= len(prefix_tokens[i]):
                 mask[row] = False

