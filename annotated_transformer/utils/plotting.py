@@ -87,9 +87,9 @@ _MAP_COLUMNS = {
     'training':    (3.9, 6, '5.2 hardware, 5.3 Adam, 5.4 smoothed loss'),
     'translation': (3.9, 2, '6.1b scores, 6.1a beam search')}
 _MAP_ARROWS = [
-    '0,.7 0,.3', '.3,0 .85,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.3',
-    '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 2.12,4', '2.75,8 3.45,8',
-    '3.9,7.7 3.9,7.3', '3.2,8 3.2,3 3.45,3', '3.9,2.7 3.9,2.3']
+    '0,.7 0,.36', '.3,0 .79,0', '0,-.3 0,-.75 2.5,-.75 2.5,-.36',
+    '1.2,5.3 1.2,5.5 1.85,5.5 1.85,4 1.98,4', '2.75,8 3.4,8',
+    '3.9,7.7 3.9,7.36', '3.2,8 3.2,3 3.42,3', '3.9,2.7 3.9,2.36']
 
 # %% ../../nbs/library/utils/plotting.ipynb #book-map
 def book_map(
@@ -104,7 +104,8 @@ def book_map(
     ) -> None:
         ax.plot(*zip(*points), color='.6', lw=.8, zorder=0)
         ax.annotate('', points[-1], points[-2],
-                    arrowprops=dict(arrowstyle='->', color='.6', shrinkA=0, shrinkB=0))
+                    arrowprops=dict(arrowstyle='-|>,head_length=.25,head_width=.12',
+                                    color='.6', lw=.8, shrinkA=0, shrinkB=0))
     for path in _MAP_ARROWS:
         arrow(*[tuple(map(float, point.split(','))) for point in path.split()])
     for title, (x, bottom, column) in _MAP_COLUMNS.items():
@@ -116,7 +117,7 @@ def book_map(
                     color='black' if on else '.4',
                     bbox=dict(boxstyle='round,pad=.25', fc='#ffd08a' if on else 'white',
                               ec='.3' if on else '.75'))
-            if y and title in ('encoder', 'decoder'): arrow((x, y - .7), (x, y - .3))
+            if y and title in ('encoder', 'decoder'): arrow((x, y - .7), (x, y - .36))
         ax.text(x, bottom + len(blocks) - .3, title,
                 ha='center', fontsize=7, style='italic', color='.4')
     ax.set(xlim=(-.45, 4.4), ylim=(-.9, 9.2)); ax.axis('off')
