@@ -39,6 +39,18 @@ def train_flops(
     return 3 * _forward_flops(c, B, T_k, T_q)
 
 # %% ../../nbs/52_hardware_and_schedule.ipynb #mfu
+def mfu(
+    flops:float,    # of the model, e.g. `train_flops`
+    seconds:float,  # wall-clock time
+    peak:float,     # FLOP/s of one device
+    n:int=1,        # devices
+) -> float:         # between 0 and 1
+    "Model FLOP utilisation: FLOPs of the model per second, as a share of the peak."
+    return flops / (seconds * peak * n)
+
+# %% ../../nbs/52_hardware_and_schedule.ipynb #peaks
+#| code-fold: true
+#| code-summary: "The peaks of some GPUs"
 PEAK_FLOPS = {                    # FLOP/s of one GPU
     # the paper's rates, float32: footnote 5, §6.1
     'K80':   2.8e12,         # one of a board's two; 4.4 with boost (data sheet)
@@ -52,15 +64,6 @@ PEAK_FLOPS = {                    # FLOP/s of one GPU
     'H100':  989e12,
     'H200':  989e12,
 }
-
-def mfu(
-    flops:float,    # of the model, e.g. `train_flops`
-    seconds:float,  # wall-clock time
-    peak:float,     # FLOP/s of one device
-    n:int=1,        # devices
-) -> float:         # between 0 and 1
-    "Model FLOP utilisation: FLOPs of the model per second, as a share of the peak."
-    return flops / (seconds * peak * n)
 
 def peak_flops(
     device:torch.device,
@@ -82,14 +85,15 @@ def training_memory(
     weights are not counted: a fused kernel does not keep them."""
     P, (d_k, d_v) = count_parameters(c), c.head_dims
     heads, add_norm = c.h * (d_k + d_v), 3 * c.d_model
-    # numbers for each position
-    self_attention = 2 * heads + add_norm
-    cross_attention, cross_source = heads + add_norm, heads
-    feed_forward = c.d_ff + add_norm
-    embedding = 2 * c.d_model
+    # add_norm: mask, sum, output. All are numbers for each position
+    self_attention = 2 * heads + add_norm      # Q, K, V and the heads' outputs
+    cross_attention = heads + add_norm         # at the target: Q and heads' outputs
+    cross_source = heads                       # at the source: K and V
+    feed_forward = c.d_ff + add_norm           # the inner layer
+    embedding = 2 * c.d_model                  # dropout's mask, output
     source = embedding + c.N * (self_attention + feed_forward + cross_source)
     target = (embedding + c.N * (self_attention + cross_attention + feed_forward)
-              + c.vocab_size)                            # the loss
+              + c.vocab_size)                   # the loss: log-softmax
     m = dict(weights=4 * P, gradients=4 * P, adam=8 * P,
              activations=4 * B * (T_k * source + T_q * target),
              logits=2 * 4 * B * T_q * c.vocab_size)      # two gradients, float32
