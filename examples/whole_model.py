@@ -144,7 +144,7 @@ def train(model, batches, warmup):
         yield loss.item()
 
 def random_batches(pairs, steps, batch_size=64):
-    "In each step another few of the pairs."
+    "A random batch of pairs for each step."
     for _ in range(steps):
         src, tgt = zip(*random.sample(pairs, batch_size))
         yield to_ids(src), to_ids(tgt)

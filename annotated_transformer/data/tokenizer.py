@@ -19,6 +19,8 @@ from ..utils.io import _strip_invisible
 from ..utils.validation import UserError
 
 # %% ../../nbs/51b_tokenizer.ipynb #train-bpe
+#| code-fold: true
+#| code-summary: "_train_bpe: the options"
 def _train_bpe(
     sentences:Iterable[str],  # source and target together
     vocab_size:int,           # tokens, the four special ones included
@@ -43,6 +45,8 @@ def _train_bpe(
     return model.getvalue()
 
 # %% ../../nbs/51b_tokenizer.ipynb #tokenizer
+#| code-fold: true
+#| code-summary: "The class: a thin wrapper of SentencePiece"
 class Tokenizer:
     """A SentencePiece tokenizer: text to ids and back. Source and target share its
     byte pairs, §5.1, unless `source` is another one."""
@@ -81,6 +85,8 @@ class Tokenizer:
         return [self.sp.id_to_piece(int(i)) for i in ids]
 
 # %% ../../nbs/51b_tokenizer.ipynb #tokenizer-train
+#| code-fold: true
+#| code-summary: "train"
 @patch(cls_method=True)
 def train(
     cls:Tokenizer,
