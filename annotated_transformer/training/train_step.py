@@ -55,6 +55,8 @@ class ModelWithLoss(nn.Module):
         return (self.model.loss if self.training else self.model.metrics)(src, tgt)
 
 # %% ../../nbs/55a_update.ipynb #validate
+#| code-fold: true
+#| code-summary: "validate"
 @torch.no_grad()
 def validate(
     wrapped_model:nn.Module,  # a `ModelWithLoss`, from accelerator.prepare
