@@ -32,6 +32,8 @@ def noam_lr(
     return d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)
 
 # %% ../../nbs/53_optimizer.ipynb #make-optimizer
+#| code-fold: true
+#| code-summary: "make_optimizer: Adam, AdamW or gradient descent"
 def make_optimizer(
     model:nn.Module,         # whose parameters to train
     optimizer:str='adam',    # or 'adamw', 'sgd'
@@ -50,6 +52,8 @@ def make_optimizer(
     return adam(model)
 
 # %% ../../nbs/53_optimizer.ipynb #lr-at-step
+#| code-fold: true
+#| code-summary: "lr_at_step: three schedules"
 def lr_at_step(
     step:int,                              # from 1
     peak_lr:float,                         # learning rate at the end of the warm-up
@@ -71,6 +75,8 @@ def lr_at_step(
     return peak_lr * (1 + math.cos(math.pi * min(progress, 1))) / 2
 
 # %% ../../nbs/53_optimizer.ipynb #learning-rate
+#| code-fold: true
+#| code-summary: "learning_rate: the rate of a recipe at a step"
 def learning_rate(
     recipe:Recipe,  # its schedule and d_model are used
     step:int,       # from 1
