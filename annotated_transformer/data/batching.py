@@ -65,7 +65,7 @@ def make_batches(
     rng = np.random.default_rng([seed, epoch])
     # 1: sort, alternately up and down, so that neighbours are similar on both sides
     zigzag = np.where(longer % 2, difference, -difference)
-    # one number for both keys: groups lie 2 max_length + 1 apart, |zigzag| is smaller
+    # one number for both keys; |zigzag| < max_length, so groups never mix
     sort_key = longer * (2. * max_length + 1) + zigzag
     # 2: shuffle equal pairs
     order = np.argsort(sort_key + rng.random(len(sort_key)), kind='stable')

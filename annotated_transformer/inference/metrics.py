@@ -93,7 +93,7 @@ def score_translations(
     tokenize:str|None=None,  # sacreBLEU's tokeniser; None: by target language
 ) -> dict[str, float|str]:   # name → score, 0 to 100; interval and signature as text
     """sacreBLEU with signature and 95 % bootstrap interval, and chrF; for tokeniser
-    13a also the paper's tokenised compound-split BLEU (§6.1) and lower-cased BLEU.
+    13a also tokenised compound-split BLEU, probably the paper's, and lower-cased BLEU.
     Raises ValueError if the lengths differ, if there are no sentences, or if the
     tokeniser is missing."""
     if len(hypotheses) != len(references):

@@ -73,7 +73,7 @@ class DecoderLayer(nn.Module):
         memory:Tensor,                 # encoder output (B, T_k, d_model)
         mask:Tensor|None=None,         # True = attend; broadcasts to (B, h, T_q, T_q)
         memory_mask:Tensor|None=None,  # the same for `memory`: to (B, h, T_q, T_k)
-        cache:Any=None,                # decoding only: a `DecoderCache`, built in 3
+        cache:Any=None,                # decoding only: a `DecoderCache`
     ) -> Tensor:                       # (B, T_q, d_model)
         "The three sub-layers, one after the other."
         self_cache, cross_cache = (

@@ -35,7 +35,7 @@ from .train_step import (
 
 # %% ../../nbs/55c_training.ipynb #run-step
 #| code-fold: true
-#| code-summary: "_run_step: one step"
+#| code-summary: "_run_step: lines 1 and 2"
 def _dropout_seed(
     seed:int,      # of the recipe
     step:int,      # from 1
@@ -162,7 +162,7 @@ def _train_loop(
         if _is_out_of_patience(logger, checkpoints): max_steps = initial_step  # no step
         steps = range(initial_step, max_steps)
         for step, batch in enumerate(_prefetch(train_batches, steps), initial_step + 1):
-            logger.update(step, *_run_step(
+            logger.update(step, *_run_step(                             # 1, 2
                 recipe, step, batch, wrapped_model, optimizer, accelerator))
             due = save_schedule.is_step_due(step) or step == max_steps
             # several processes synchronise every ten steps only
@@ -172,11 +172,11 @@ def _train_loop(
             # a schedule in minutes goes by the clock of process 0
             save = due or (rank == 0 and save_schedule.reset_if_elapsed())
             interrupted, save = _all_reduce_any(accelerator, bool(signals.signum), save)
-            if save or interrupted: _validate_and_save(
+            if save or interrupted: _validate_and_save(                 # 3, 4
                 recipe, run, step, wrapped_model, optimizer, accelerator, logger,
                 valid_batches if save else None, callback)
             logger.start_time = time.perf_counter()   # of training only, for tokens/s
-            if interrupted or _is_out_of_patience(logger, checkpoints): break
+            if interrupted or _is_out_of_patience(logger, checkpoints): break    # 5
     if interrupted: signals.exit_process(_MESSAGES['interrupted'].format(step, run))
     if _is_out_of_patience(logger, checkpoints) and rank == 0: print(
         _MESSAGES['early'].format(run, logger.validations_since_best), file=sys.stderr)
