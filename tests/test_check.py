@@ -136,6 +136,7 @@ def text_after_title(root): edit(root/'nbs'/'00_core.ipynb', 0, source=['# Core\
 def tagged(root): more(root, '$$x = y \\tag{1}$$')
 def big_bracket(root): more(root, '$$\\Bigl\\{x\\Bigr\\}$$')
 def nested_link(root): more(root, '[`four`](32_attention.ipynb)')
+def vanishing(root): more(root, 'The end, <eos>, and `<bos>`.')
 def tight_list(root): more(root, 'Three things:\n- one\n- two')
 def number_begins(root): more(root, '- It brings\n  21. Nothing more.')
 def lost_backslash(root): more(root, 'Three times $\alpha$.')
@@ -217,6 +218,7 @@ def stale(root): edit(root/'nbs'/'32_attention.ipynb', 4, source=['print(four(1)
     (big_bracket, 'links', 'which knows no \\Bigl'),
     (lost_backslash, 'lists', "00_core.ipynb, cell step-4: the character '\\x07' before 'lpha$.'"),
     (number_begins, 'lists', "00_core.ipynb, cell step-4: '21. Nothing more.' begins a list"),
+    (vanishing, 'lists', '00_core.ipynb, cell step-4: <eos> is an HTML tag in the page'),
     (tight_list, 'lists', "00_core.ipynb, cell step-4: '- one' begins a list"),
     (undefined, 'scripts', "'y' is not defined"),
     (bad_style, 'scripts', 'style.css, line 2'),

@@ -152,17 +152,22 @@ def cells_in_order(root):
     return faults
 
 def lists(root):
-    "A list has an empty line before it; without one it is shown as part of the paragraph. No backslash became a control character."
+    "A list has an empty line before it; without one it is shown as part of the paragraph. No backslash became a control character, no token a tag."
     texts = [(path.name, path.read_text(encoding='utf-8')) for path in root.glob('*.md')]
     for path in notebooks(root):
         texts += [(f'{page(path)}, cell {key}', source) for key, source, _ in cells(path, 'markdown')]
         texts += [(f'{page(path)}, what cell {key} shows', ''.join(o['data']['text/markdown'])) for key, _, outputs in cells(path)
                   for o in outputs if 'text/markdown' in o.get('data', {})]
+        texts += [(f'{page(path)}, caption of cell {key}', line) for key, source, _ in cells(path)
+                  for line in re.findall(r'^#\| (?:fig-cap|code-summary): (.*)', source, re.MULTILINE)]
     faults, item = [], re.compile(r' *([-*+]|\d+[.)]) +\S')
     for where, text in texts:
         faults += [f'{where}: the character {odd!r} before {text[text.index(odd) + 1:][:20]!r} is not to be seen: was it a backslash and a letter?'
                    for odd in sorted({*re.findall(r'[\x00-\x08\x0b-\x1f]', text)})]
-        lines = re.sub(r'^ *```.*?^ *```', '', text, flags=re.MULTILINE | re.DOTALL).splitlines()
+        prose = re.sub(r'^ *```.*?^ *```', '', text, flags=re.MULTILINE | re.DOTALL)
+        faults += [f'{where}: {tag} is an HTML tag in the page, and not to be seen: write `{tag}`'
+                   for tag in re.findall(r'(?<!\\)</?(?:s|bos|eos|pad|unk)>', re.sub(r'`[^`\n]*`|\$[^$]*\$', '', prose))]
+        lines = prose.splitlines()
         faults += [f'{where}: {line.strip()[:50]!r} begins a list: put an empty line before it' for before, line in zip(lines, lines[1:])
                    if item.match(line) and before.strip() and not item.match(before) and not re.match(r'[ #>|:]', before)
                    or re.match(r' *\d\d+[.)] ', line) and before.strip() and not re.match(r' *\d+[.)] ', before)]      # a number that ends a sentence
