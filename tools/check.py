@@ -166,7 +166,7 @@ def lists(root):
                    for odd in sorted({*re.findall(r'[\x00-\x08\x0b-\x1f]', text)})]
         prose = re.sub(r'^ *```.*?^ *```', '', text, flags=re.MULTILINE | re.DOTALL)
         faults += [f'{where}: {tag} is an HTML tag in the page, and not to be seen: write `{tag}`'
-                   for tag in re.findall(r'(?<!\\)</?(?:s|bos|eos|pad|unk)>', re.sub(r'`[^`\n]*`|\$[^$]*\$', '', prose))]
+                   for tag in re.findall(r'(?<!\\)</?(?:s|bos|eos|pad|unk)>', re.sub(r'(?s)`[^`\n]*`|\$\$.*?\$\$|\$[^$]*\$', '', prose))]
         lines = prose.splitlines()
         faults += [f'{where}: {line.strip()[:50]!r} begins a list: put an empty line before it' for before, line in zip(lines, lines[1:])
                    if item.match(line) and before.strip() and not item.match(before) and not re.match(r'[ #>|:]', before)
