@@ -56,7 +56,7 @@ def plot_attention(
     layer:int=-1,              # of the decoder
     ax:plt.Axes|None=None,     # axes to draw on; None: a new figure
 ) -> plt.Axes:
-    """Heat map of the encoder-decoder attention of one layer, mean of its heads: a row
+    """Heat map of the cross-attention of one layer, mean of its heads: a row
     for each target token, a column for each source token."""
     a = translator.attention(sentence)
     return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,

@@ -117,11 +117,11 @@ class Translator:
         "A function that samples n translations of each sentence, sorted by score."
         generator, t = torch.Generator(self.device).manual_seed(seed), self.tokenizer
         def draw(ids:list[Tensor]) -> list[list[Hypothesis]]:
-            src = pad_sequence(ids, True, t.pad_id).repeat_interleave(n, 0)
-            samples = iter(sample(
-                self.models, src.to(self.device), temperature, top_p, max_extra_tokens,
-                bos_id=t.bos_id, eos_id=t.eos_id, generator=generator))
-            return [sorted(islice(samples, n), key=lambda h: -h.score) for _ in ids]
+            src = pad_sequence(ids, True, t.pad_id).to(self.device)
+            drawn = (h for x in src.repeat_interleave(n, 0).split(512) for h in sample(
+                self.models, x, temperature, top_p, max_extra_tokens, bos_id=t.bos_id,
+                eos_id=t.eos_id, generator=generator))            # n rows a source
+            return [sorted(islice(drawn, n), key=lambda h: -h.score) for _ in ids]
         return draw
 
     def map_in_batches(self,
