@@ -58,8 +58,8 @@ class MultiHeadAttention(nn.Module):
             nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x, y, mask):               # (B, T_q, d_model), (B, T_k, d_model)
-        def split(x):                            # (B, T, d_model) → (B, h, T, d_k)
-            return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        def split(t):                            # (B, T, d_model) → (B, h, T, d_k)
+            return t.unflatten(-1, (self.h, -1)).transpose(1, 2)
         Q, K, V = split(self.W_Q(x)), split(self.W_K(y)), split(self.W_V(y))
         heads, self.weights = attention(Q, K, V, mask)               # (B, h, T_q, d_k)
         return self.W_O(heads.transpose(1, 2).flatten(2))            # (B, T_q, d_model)
@@ -110,7 +110,7 @@ def subsequent_mask(T):
 
 class Transformer(nn.Module):
     "Figure 1: from source and target ids to the logits of each next token."
-    def __init__(self, vocab_size, d_model=64, h=4, d_ff=256, N=2, P_drop=0.1):
+    def __init__(self, vocab_size, d_model=64, h=4, d_ff=256, N=1, P_drop=0.1):
         super().__init__()
         sizes = d_model, h, d_ff, P_drop
         self.embed = Embedding(vocab_size, d_model, P_drop)

@@ -12,13 +12,6 @@ from ..model.loss import label_smoothed_loss
 from ..model.seq2seq import Seq2SeqModel
 from ..inference.metrics import tokenized_bleu
 
-# %% ../../nbs/61d_comparison.ipynb #recipes
-#| code-fold: true
-#| code-summary: "Recipes of the library (Luong's attention is not compared here)"
-_MODEL_FAMILIES = (      # recipes
-    'rnn_tiny', 'rnn_attention_tiny', 'rnn_luong_tiny', 'bytenet_tiny', 'convs2s_tiny',
-    'transformer_tiny')
-
 # %% ../../nbs/61d_comparison.ipynb #update-flops
 #| code-fold: true
 #| code-summary: "_count_step_flops"
@@ -55,3 +48,10 @@ def bleu_by_length(
                                      [references[i] for i in rows])
                       if rows else float('nan'))
     return scores
+
+# %% ../../nbs/61d_comparison.ipynb #recipes
+#| code-fold: true
+#| code-summary: "Recipes of the library (Luong's attention is not compared here)"
+_MODEL_FAMILIES = (      # recipes
+    'rnn_tiny', 'rnn_attention_tiny', 'rnn_luong_tiny', 'bytenet_tiny', 'convs2s_tiny',
+    'transformer_tiny')

@@ -1,4 +1,4 @@
-"""A SentencePiece tokenizer of byte pairs shared by source and target (§5.1); words or characters as tokens."""
+"""A BPE tokenizer, trained with SentencePiece and shared by source and target (§5.1); words or characters as tokens."""
 __all__ = ['Tokenizer']
 import io, re
 from collections.abc import Iterable, Iterator, Sequence
