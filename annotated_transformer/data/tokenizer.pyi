@@ -1,4 +1,4 @@
-"""A BPE tokenizer, trained with SentencePiece and shared by source and target (§5.1); words or characters as tokens."""
+"""Byte-pair encoding by hand and with SentencePiece, one vocabulary for source and target (§5.1); words or characters as tokens."""
 __all__ = ['Tokenizer']
 import io, re
 from collections.abc import Iterable, Iterator, Sequence
