@@ -32,6 +32,10 @@ Added when four layers had ended 0.54 above three at 0.0025 and 0.34 at 0.00125 
 warm-up of 800 steps in place of 400. Predicted, before these runs: four layers end at most 0.3 above three, since 5.3 finds that a deep
 post-norm model needs its warm-up; three end within 0.1 of their 2.41, later in their schedule.
 
+Added when that had come out (2.63 for four layers, 2.41 for three, last step, one seed): a second seed of it, and a warm-up of 1,600 steps,
+to the last one. Predicted: with the second seed four layers end 0.1 to 0.35 above three; with 1,600 steps at most 0.1 above three, and
+three above 2.41, since their rate is lower most of the way.
+
     python experiments/table3.py --tune --data data/multi30k --out nbs/results/table3_tuned.json
     python experiments/table3.py --rows C_N2,C_N4,C_N8 --seeds 2 --norm post --warmup_steps 400 --peak_lr 0.0025 --data data/multi30k
     python experiments/table3.py --scale paper --dry_run
