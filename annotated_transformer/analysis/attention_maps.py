@@ -18,6 +18,19 @@ from matplotlib.colors import to_hex
 from ..utils.plotting import heatmap
 from ..inference.translator import Translator
 
+# %% ../../nbs/80_visualizations.ipynb #plot-attention
+def plot_attention(
+    translator:Translator,
+    sentence:str,              # raw text
+    layer:int=-1,              # of the decoder
+    ax:plt.Axes|None=None,     # axes to draw on; None: a new figure
+) -> plt.Axes:
+    """Heat map of the cross-attention of one layer, mean of its heads: a row
+    for each target token, a column for each source token."""
+    a = translator.attention(sentence)
+    return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
+                   xlabel='source', ylabel='written', vmax=1)
+
 # %% ../../nbs/80_visualizations.ipynb #sides
 #| code-fold: true
 #| code-summary: "Preparation: the tokens on both sides of an attention, the colours of the heads"
@@ -48,19 +61,6 @@ def _select_query(
                    for side in _query_and_key_tokens(a, kind))
     W = a[kind][-1].mean(0) * left[:, None] * right       # (T_q, T_k)
     return int(W.amax(-1).argmax())
-
-# %% ../../nbs/80_visualizations.ipynb #plot-attention
-def plot_attention(
-    translator:Translator,
-    sentence:str,              # raw text
-    layer:int=-1,              # of the decoder
-    ax:plt.Axes|None=None,     # axes to draw on; None: a new figure
-) -> plt.Axes:
-    """Heat map of the cross-attention of one layer, mean of its heads: a row
-    for each target token, a column for each source token."""
-    a = translator.attention(sentence)
-    return heatmap(a['memory'][layer].mean(0), a['source'], a['target'], ax=ax,
-                   xlabel='source', ylabel='written', vmax=1)
 
 # %% ../../nbs/80_visualizations.ipynb #attention-grid
 #| code-fold: true

@@ -116,6 +116,8 @@ _LAYER_TYPES = {
 }
 
 # %% ../../nbs/40_why_self_attention.ipynb #path-length
+#| code-fold: true
+#| code-summary: "max_path_length"
 def max_path_length(
     layer_fn:Callable[[int], nn.Module],  # number of the layer, from 0 → layer, width 4
     n:int,                                # positions

@@ -151,7 +151,7 @@ def _prepare_search(
     return models, limits.tolist()
 
 # %% ../../nbs/61a_generation.ipynb #search-loop
-#| code-fold: show
+#| code-fold: true
 #| code-summary: "_run_beam_search: the loop for all sources"
 def _run_beam_search(
     models:list[Seq2SeqModel],

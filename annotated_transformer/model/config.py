@@ -11,6 +11,8 @@ from ..utils.validation import (
     UserError, validate_fields, _validate_types)
 
 # %% ../../nbs/30_model_architecture.ipynb #transformer-config
+#| code-fold: true
+#| code-summary: "TransformerConfig: all fifteen settings"
 @dataclass(frozen=True)
 class TransformerConfig:
     """The hyper-parameters of a Transformer, §3; the defaults are the base model.
