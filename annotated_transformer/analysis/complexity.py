@@ -16,6 +16,8 @@ from annotated_transformer.analysis.path_length import (
     receptive_field, sequential_operations)
 
 # %% ../../nbs/40_why_self_attention.ipynb #self-attention
+#| code-fold: true
+#| code-summary: "class SelfAttention"
 class SelfAttention(nn.Module):
     """Self-attention with one head: every position attends to all others, or to the r
     nearest (§3.2, §4)."""

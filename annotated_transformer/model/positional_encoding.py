@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from ..utils.validation import UserError   # a ValueError
 
 # %% ../../nbs/35_positional_encoding.ipynb #positional-encoding
+#| code-fold: true
+#| code-summary: "positional_encoding: the same without loops"
 def positional_encoding(
     length:int,   # positions 0 … length-1
     d_model:int,  # width, even
@@ -27,6 +29,8 @@ def positional_encoding(
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 # %% ../../nbs/35_positional_encoding.ipynb #positional-encoding-module
+#| code-fold: true
+#| code-summary: "class PositionalEncoding"
 class PositionalEncoding(nn.Module):
     """Dropout(x + position), §3.5 and §5.4, with sinusoids of any length, `max_len`
     learned vectors, or none. Raises ValueError for another kind of positions."""

@@ -23,6 +23,8 @@ from ..model.seq2seq import Seq2SeqModel
 from ..utils.validation import UserError   # a ValueError
 
 # %% ../../nbs/55a_update.ipynb #shard-batch
+#| code-fold: true
+#| code-summary: "shard_batch: every num_shards-th sentence"
 def shard_batch(
     src:Tensor,              # the whole batch of one step (B, T_k)
     tgt:Tensor,              # (B, T_q+1)

@@ -13,6 +13,8 @@ from itertools import repeat
 from ...utils.validation import UserError
 
 # %% ../../../nbs/63a_trees.ipynb #tree
+#| code-fold: true
+#| code-summary: "Tree: label, children, word, and walk"
 @dataclass(frozen=True)
 class Tree:
     """A constituent with its children, or a word with its tag; immutable. Raises
