@@ -43,6 +43,10 @@ pairs, at the last step by 0.12 to 0.25 nats on average, averaged by 0.08 to 0.2
 Added when that had come out (ahead by 0.194, averaged): base itself at 0.005, five seeds, so that both widths have the same rate.
 Predicted: averaged, base at 0.005 is within 0.03 nats of base at 0.01, and twice the width is ahead of it in all five pairs, by 0.16 to 0.22.
 
+Added when a reader named the missing control of depth, post-norm at the paper's own peak rate: `--seeds 1 --norm post --warmup_steps 400
+--peak_lr 0.0007`, three layers and four. Predicted: both end above 3 nats (last step), since the rate is low for 1,600 steps, and four
+layers 0.1 to 0.4 above three.
+
     python experiments/table3.py --tune --data data/multi30k --out nbs/results/table3_tuned.json
     python experiments/table3.py --rows C_N2,C_N4,C_N8 --seeds 2 --norm post --warmup_steps 400 --peak_lr 0.0025 --data data/multi30k
     python experiments/table3.py --rows C_d1024 --norm pre --warmup_steps 400 --peak_lr 0.005 --data data/multi30k
