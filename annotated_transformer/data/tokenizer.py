@@ -153,36 +153,6 @@ def _sample_training_text(
     for batch in split.select(np.arange(n) * len(split) // n).iter(1000):
         for side in sides: yield from map(_strip_invisible, batch[side])
 
-# %% ../../nbs/51b_tokenizer.ipynb #of-words-code
-#| code-fold: true
-#| code-summary: "train_word_level, and names for unused tokens"
-def _unused_tokens(
-    sentences:list[str],
-    n:int,
-) -> list[str]:
-    "Names for n unused tokens, none of which occurs in a sentence."
-    taken = set(re.findall(r'<unused\d+>', ' '.join(sentences)))
-    names = [f'<unused{i}>' for i in range(n + len(taken))]
-    return [name for name in names if name not in taken][:n]
-
-@patch(cls_method=True)
-def train_word_level(
-    cls:Tokenizer,
-    sentences:Iterable[str],
-    vocab_size:int,  # the four special tokens included; spare ones stay unused
-) -> Tokenizer:
-    """Train a tokenizer whose tokens are the words between spaces.
-    Raises ValueError if `vocab_size` is too small for all of them."""
-    sentences = list(sentences)
-    def learn(V:int, unused:int=0) -> Tokenizer:
-        return cls.train(
-            sentences, V, False, model_type='word', hard_vocab_limit=False,
-            control_symbols=_unused_tokens(sentences, unused))
-    n = learn(10 ** 7).vocab_size                    # by SentencePiece's own count
-    if n > vocab_size: raise _VocabSizeError(
-        vocab_size, f'is too small for the words of this text: use at least {n}')
-    return learn(vocab_size, vocab_size - n)
-
 # %% ../../nbs/51b_tokenizer.ipynb #of-characters-code
 #| code-fold: true
 #| code-summary: "train_char_level"
@@ -231,3 +201,33 @@ def _parse_trainer_error(
     if 'sentences_.empty()' in message:
         return UserError('no text to train the tokenizer on')
     return ValueError(message)
+
+# %% ../../nbs/51b_tokenizer.ipynb #of-words-code
+#| code-fold: true
+#| code-summary: "train_word_level, and names for unused tokens"
+def _unused_tokens(
+    sentences:list[str],
+    n:int,
+) -> list[str]:
+    "Names for n unused tokens, none of which occurs in a sentence."
+    taken = set(re.findall(r'<unused\d+>', ' '.join(sentences)))
+    names = [f'<unused{i}>' for i in range(n + len(taken))]
+    return [name for name in names if name not in taken][:n]
+
+@patch(cls_method=True)
+def train_word_level(
+    cls:Tokenizer,
+    sentences:Iterable[str],
+    vocab_size:int,  # the four special tokens included; spare ones stay unused
+) -> Tokenizer:
+    """Train a tokenizer whose tokens are the words between spaces.
+    Raises ValueError if `vocab_size` is too small for all of them."""
+    sentences = list(sentences)
+    def learn(V:int, unused:int=0) -> Tokenizer:
+        return cls.train(
+            sentences, V, False, model_type='word', hard_vocab_limit=False,
+            control_symbols=_unused_tokens(sentences, unused))
+    n = learn(10 ** 7).vocab_size                    # by SentencePiece's own count
+    if n > vocab_size: raise _VocabSizeError(
+        vocab_size, f'is too small for the words of this text: use at least {n}')
+    return learn(vocab_size, vocab_size - n)

@@ -51,11 +51,11 @@ class Tokenizer:
         ...
 
     @classmethod
-    def train_word_level(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
+    def train_char_level(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
         ...
 
     @classmethod
-    def train_char_level(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
+    def train_word_level(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
         ...
 
 def _model_paths(folder: str | PathLike) -> tuple[Path, Path]:
@@ -67,9 +67,6 @@ def _tokenizer_files(folder: str | PathLike) -> list[Path]:
 def _sample_training_text(split: Any, max_pairs: int=250000, sides: Sequence[str]=('source', 'target')) -> Iterator[str]:
     ...
 
-def _unused_tokens(sentences: list[str], n: int) -> list[str]:
-    ...
-
 class _VocabSizeError(UserError):
     """A vocabulary size that does not suit the text."""
 
@@ -78,4 +75,7 @@ class _VocabSizeError(UserError):
         self.size, self.reason = (size, reason)
 
 def _parse_trainer_error(message: str, vocab_size: int) -> ValueError:
+    ...
+
+def _unused_tokens(sentences: list[str], n: int) -> list[str]:
     ...
